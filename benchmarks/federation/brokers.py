@@ -42,7 +42,7 @@ class Brokers:
 
     def entries(self) -> int:
         """Return the number of routing entries of all brokers."""
-        return sum(len(self.brokers[one].routes(SERVICE, other)) for one, other in self.links)
+        return sum(len(self.brokers[one].link(other).routes(SERVICE)) for one, other in self.links)
 
     def traffic(self, events: Events, origins: list[str]) -> tuple[int, int, int]:
         """Return how often events cross a link, how often without a match behind it, and how often one is missed."""
@@ -65,7 +65,7 @@ class Brokers:
     def _passing(self, link: tuple[str, str], events: Events) -> set[int]:
         if self.strategy == "flooding":
             return set(range(len(events)))
-        return set(_matched(self.schema, self.brokers[link[0]].routes(SERVICE, link[1]).values(), events))
+        return set(_matched(self.schema, self.brokers[link[0]].link(link[1]).routes(SERVICE).values(), events))
 
     def _wanted(self, events: Events) -> list[set[str]]:
         """Return the brokers with matching subscribers, for each event."""

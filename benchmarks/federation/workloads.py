@@ -180,8 +180,8 @@ def large_table(setting: Setting) -> Iterator[Row]:
         what = f"{len(index):,} filters in a table"
         new, gone = list(range(size, size + repeats)), rng.sample(range(size), repeats)
         calls: Calls = {
-            "who covers a filter": (lambda n: index.coverer(filters[n]), new),
-            "whom it covers": (lambda n: index.covered(filters[n]), new),
+            "who covers a filter": (lambda n: index.find_covering(filters[n]), new),
+            "whom it covers": (lambda n: index.find_covered(filters[n]), new),
             "a subscription more": (lambda n: table.change({n: filters[n]}, ()), new),
             "a subscription less": (lambda n: table.change({}, (n,)), gone),
             "other parameters": (lambda n: table.change({n + repeats: filters[n + repeats]}, (n,)), new),

@@ -1,4 +1,4 @@
-"""A link filters as far as it pays, and never loses what somebody wants."""
+"""Adaptive filtering: links filter while it pays, and always forward requested events."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from tests.federation.network import SERVICE, Network
 from tidegate.federation.routes import Adaptive, AdaptiveSettings
 from tidegate.filters import Filter
 
-SETTINGS = AdaptiveSettings(crossing_s=50e-6, window=20, sample=4, margin=1.5, most_dropped=0.5)
+SETTINGS = AdaptiveSettings(crossing_s=50e-6, window=20, sample=4, margin=1.5, max_dropped_share=0.5)
 
 
-def offer(link: Adaptive, wanted: list[bool], spent_s: float = 20e-6) -> list[bool]:
-    """Events that are wanted or not come to a link; which of them it forwards."""
-    return [link.decide(each, spent_s) if link.asks() else link.decide(None) for each in wanted]
+def decide_each(policy: Adaptive, matches: list[bool], spent_s: float = 20e-6) -> list[bool]:
+    """Pass events to a policy, each of which matches or not. Returns for each event whether it is forwarded."""
+    return [policy.decide(is_match, spent_s) if policy.matches_next() else policy.decide(None) for is_match in matches]
 
 
-def test_a_link_that_stops_nothing_forwards_without_asking() -> None:
-    link = Adaptive(SETTINGS)
-    assert all(offer(link, [True] * 20))
-    assert link.is_coarse
-    assert all(offer(link, [True] * 80))
-    assert (link.is_coarse, link.figures.asked, link.figures.forwarded) == (True, 20 + 20, 100)
+def test_link_on_which_all_events_match_becomes_coarse() -> None:
+    policy = Adaptive(SETTINGS)
+    assert all(decide_each(policy, [True] * 20))
+    assert policy.is_coarse
+    assert all(decide_each(policy, [True] * 80))
+    assert (policy.is_coarse, policy.figures.asked, policy.figures.forwarded) == (True, 20 + 20, 100)
 
 
-def test_a_link_that_stops_much_goes_on_asking() -> None:
-    link = Adaptive(SETTINGS)
-    assert sum(offer(link, [False, True] * 100)) == 100
-    assert (link.is_coarse, link.figures.stopped, link.figures.excess) == (False, 100, 0)
+def test_link_that_stops_many_events_keeps_filtering() -> None:
+    policy = Adaptive(SETTINGS)
+    assert sum(decide_each(policy, [False, True] * 100)) == 100
+    assert (policy.is_coarse, policy.figures.stopped, policy.figures.excess) == (False, 100, 0)
 
 
-def test_a_coarse_link_tightens_when_its_sample_says_that_asking_pays() -> None:
-    link = Adaptive(SETTINGS)
-    offer(link, [True] * 20)
-    assert all(offer(link, [False] * 20))  # forwarded, and dropped by the other side
-    assert (link.is_coarse, link.figures.tightened, link.figures.excess) == (False, 1, 5)
-    assert not any(offer(link, [False] * 10))
+def test_coarse_link_filters_again_when_its_sample_does_not_match() -> None:
+    policy = Adaptive(SETTINGS)
+    decide_each(policy, [True] * 20)
+    assert all(decide_each(policy, [False] * 20))  # forwarded, and dropped by the neighbour
+    assert (policy.is_coarse, policy.figures.tightened, policy.figures.excess) == (False, 1, 5)
+    assert not any(decide_each(policy, [False] * 10))
 
 
-def test_a_coarse_link_tightens_when_the_other_side_drops_much() -> None:
-    link = Adaptive(SETTINGS)
-    offer(link, [True] * 20)
-    offer(link, [True] * 10)
-    link.dropped(5, of=10)
-    assert link.is_coarse
-    link.dropped(1, of=1)
-    assert (link.is_coarse, link.figures.dropped, link.figures.tightened) == (False, 6, 1)
+def test_coarse_link_filters_again_when_neighbour_drops_more_than_half() -> None:
+    policy = Adaptive(SETTINGS)
+    decide_each(policy, [True] * 20)
+    decide_each(policy, [True] * 10)
+    policy.report_dropped(5, of=10)
+    assert policy.is_coarse
+    policy.report_dropped(1, of=1)
+    assert (policy.is_coarse, policy.figures.dropped, policy.figures.tightened) == (False, 6, 1)
 
 
-def test_a_link_on_the_edge_stays_as_it_is() -> None:
+def test_link_keeps_its_mode_when_both_cost_the_same() -> None:
     for begin in ([], [True] * 20):
-        link = Adaptive(SETTINGS)
-        offer(link, begin)
-        before = link.is_coarse
-        offer(link, [n % 5 < 2 for n in range(400)], spent_s=0.6 * 50e-6)  # costs as much as it saves
-        assert link.is_coarse == before == bool(begin)
+        policy = Adaptive(SETTINGS)
+        decide_each(policy, begin)
+        before = policy.is_coarse
+        decide_each(policy, [n % 5 < 2 for n in range(400)], spent_s=0.6 * 50e-6)  # costs as much as it saves
+        assert policy.is_coarse == before == bool(begin)
 
 
 @given(
@@ -65,18 +65,18 @@ def test_a_link_on_the_edge_stays_as_it_is() -> None:
     window=st.integers(1, 10),
     sample=st.integers(1, 5),
 )
-def test_what_is_wanted_is_forwarded_whatever_was_decided(
+def test_matching_event_is_forwarded_in_every_mode(
     events: list[tuple[bool, float, int]], window: int, sample: int
 ) -> None:
-    link = Adaptive(AdaptiveSettings(window=window, sample=sample))
-    for is_wanted, spent_s, dropped in events:
-        is_sent = link.decide(is_wanted, spent_s) if link.asks() else link.decide(None)
-        assert is_sent or not is_wanted
-        link.dropped(dropped, of=9)
-    figures = link.figures
+    policy = Adaptive(AdaptiveSettings(window=window, sample=sample))
+    for is_match, spent_s, dropped in events:
+        is_forwarded = policy.decide(is_match, spent_s) if policy.matches_next() else policy.decide(None)
+        assert is_forwarded or not is_match
+        policy.report_dropped(dropped, of=9)
+    figures = policy.figures
     assert figures.forwarded + figures.stopped == len(events)
     assert figures.stopped + figures.excess <= figures.asked <= len(events)
-    assert figures.coarsened - figures.tightened == link.is_coarse
+    assert figures.coarsened - figures.tightened == policy.is_coarse
 
 
 @given(
@@ -84,51 +84,51 @@ def test_what_is_wanted_is_forwarded_whatever_was_decided(
     window=st.integers(1, 10),
     sample=st.integers(1, 5),
 )
-def test_many_events_at_once_are_decided_as_one_by_one(
+def test_batches_are_sampled_and_counted_like_single_events(
     batches: list[tuple[list[bool], int]], window: int, sample: int
 ) -> None:
-    """Which of a batch are asked about, what is forwarded, and the counts; decisions come between batches alone."""
-    link = Adaptive(AdaptiveSettings(window=window, sample=sample))
+    """The mode changes only between batches."""
+    policy = Adaptive(AdaptiveSettings(window=window, sample=sample))
     seen = 0
-    for wanted, dropped in batches:
-        was_coarse = link.is_coarse
-        asked = link.asked_of(len(wanted))
-        assert list(asked) == [n for n in range(len(wanted)) if not was_coarse or (seen + n + 1) % sample == 0]
-        unwanted = sum(not wanted[n] for n in asked)
-        before = link.figures.forwarded
-        sends_all = link.decide_all(len(wanted), len(asked), unwanted, 0.0)
-        assert sends_all == was_coarse
-        assert link.figures.forwarded - before == (len(wanted) if sends_all else sum(wanted))
-        seen += len(wanted)
-        link.dropped(dropped, of=9)
-    figures = link.figures
+    for matches, dropped in batches:
+        was_coarse = policy.is_coarse
+        positions = policy.sample_of(len(matches))
+        assert list(positions) == [n for n in range(len(matches)) if not was_coarse or (seen + n + 1) % sample == 0]
+        unmatched = sum(not matches[n] for n in positions)
+        before = policy.figures.forwarded
+        forwards_all = policy.decide_all(len(matches), len(positions), unmatched, 0.0)
+        assert forwards_all == was_coarse
+        assert policy.figures.forwarded - before == (len(matches) if forwards_all else sum(matches))
+        seen += len(matches)
+        policy.report_dropped(dropped, of=9)
+    figures = policy.figures
     assert figures.forwarded + figures.stopped == seen
     assert figures.stopped + figures.excess <= figures.asked <= seen
-    assert figures.coarsened - figures.tightened == link.is_coarse
+    assert figures.coarsened - figures.tightened == policy.is_coarse
 
 
-def test_a_coarse_link_does_not_tighten_by_one_event_that_was_dropped() -> None:
-    link = Adaptive(AdaptiveSettings(window=40, sample=4))
-    offer(link, [True] * 40)
+def test_coarse_link_ignores_dropped_events_until_a_full_window() -> None:
+    policy = Adaptive(AdaptiveSettings(window=40, sample=4))
+    decide_each(policy, [True] * 40)
     for _ in range(9):
-        link.decide(None)
-        link.dropped(1, of=1)
-    assert link.is_coarse
-    link.decide(None)
-    link.dropped(1, of=1)
-    assert not link.is_coarse
+        policy.decide(None)
+        policy.report_dropped(1, of=1)
+    assert policy.is_coarse
+    policy.decide(None)
+    policy.report_dropped(1, of=1)
+    assert not policy.is_coarse
 
 
-def test_a_broker_adapts_each_link_and_service_by_itself() -> None:
+def test_broker_has_a_policy_per_link_and_service() -> None:
     settings = AdaptiveSettings(asking_s=1e-6, window=10, sample=2)
     network = Network([("here", "there")], "covering", adaptive=settings)
     network.subscribe("here", "s", Filter("a >= 0"))
     network.settle(Random(0))
     there = network.brokers["there"]
-    assert there.filtering("others", "here") is None  # nobody asked for any
+    assert there.link("here").filter_policy("others") is None  # not requested
     for n in range(10):
         assert there.towards(SERVICE, {"a": n}) == ["here"]
-    policy = there.filtering(SERVICE, "here")
+    policy = there.link("here").filter_policy(SERVICE)
     assert policy is not None
     assert policy.is_coarse
     assert there.towards(SERVICE, {"a": -1}) == ["here"]
@@ -137,5 +137,5 @@ def test_a_broker_adapts_each_link_and_service_by_itself() -> None:
     assert there.towards(SERVICE, {"a": -1}) == []
     network.unsubscribe("here", "s")
     network.settle(Random(0))
-    assert there.towards(SERVICE, {"a": 1}) == []  # however coarse: nobody asked for any
-    assert network.brokers["here"].filtering(SERVICE, "there") is None
+    assert there.towards(SERVICE, {"a": 1}) == []  # coarse, but no longer requested
+    assert network.brokers["here"].link("there").filter_policy(SERVICE) is None

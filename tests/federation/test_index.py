@@ -1,4 +1,4 @@
-"""The index by boxes answers as the scan does, whatever filters it holds."""
+"""`BoxIndex` returns the same results as `ScanIndex` for all kinds of filters."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tidegate.model import Schema
 
 
 def some_filters(rng: Random, schema: Schema, typed: bool, count: int) -> list[Filter]:
-    """Filters over a schema: random ones, and narrower and wider ones beside them."""
-    found: list[Filter] = []
-    while len(found) < count:
+    """Random filters over a schema, some of them narrower or wider than the one before."""
+    filters: list[Filter] = []
+    while len(filters) < count:
         text = generate.filter_text(rng, schema, depth=rng.randint(0, 2))
-        if rng.random() < 0.4 and found:
-            text = f"({found[-1].text}) {rng.choice(['AND', 'OR'])} {text}"
+        if rng.random() < 0.4 and filters:
+            text = f"({filters[-1].text}) {rng.choice(['AND', 'OR'])} {text}"
         try:
-            found.append(Filter(text, schema if typed else None))
+            filters.append(Filter(text, schema if typed else None))
         except FilterError:
             continue
-    return found
+    return filters
 
 
-def check(index: CoverIndex, oracle: ScanIndex, asked: list[Filter]) -> None:
-    """Ask both."""
-    for each in asked:
-        assert index.coverer(each) == oracle.coverer(each), each
-        assert index.covered(each) == oracle.covered(each), each
+def check(index: CoverIndex, oracle: ScanIndex, filters: list[Filter]) -> None:
+    """Compare the answers of both for each filter."""
+    for filter_ in filters:
+        assert index.find_covering(filter_) == oracle.find_covering(filter_), filter_
+        assert index.find_covered(filter_) == oracle.find_covered(filter_), filter_
     assert len(index) == len(oracle)
 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32), typed=st.booleans())
-def test_it_agrees_with_the_scan(seed: int, typed: bool) -> None:
+def test_random_filters_agree_with_the_scan(seed: int, typed: bool) -> None:
     rng = Random(seed)
     schema = generate.schema(rng, 3)
     filters = some_filters(rng, schema, typed, 24)
     index, oracle = BoxIndex(), ScanIndex()
-    for number, each in enumerate(filters[:20]):
-        index.add(number, each)
-        oracle.add(number, each)
+    for number, filter_ in enumerate(filters[:20]):
+        index.add(number, filter_)
+        oracle.add(number, filter_)
     check(index, oracle, filters)
     for number in rng.sample(range(20), 12):
         index.remove(number)
@@ -84,31 +84,31 @@ FUZZY = [
 
 
 @pytest.mark.parametrize("typed", [False, True])
-def test_fuzzy_and_semantic_filters_and_areas_too(typed: bool) -> None:
+def test_fuzzy_semantic_and_area_filters_agree_with_the_scan(typed: bool) -> None:
     schema = Schema({"a": "float64", "b": "float64", "s": "string"}) if typed else None
     filters = [Filter(text, schema) for text in FUZZY]
     index, oracle = BoxIndex(), ScanIndex()
-    for number, each in enumerate(filters):
-        if each.text:  # everything covers everything: asked for, not held
-            index.add(number, each)
-            oracle.add(number, each)
+    for number, filter_ in enumerate(filters):
+        if filter_.text:  # the empty filter covers all others: searched for, but not in the index
+            index.add(number, filter_)
+            oracle.add(number, filter_)
     check(index, oracle, filters)
-    assert oracle.covered(filters[1]) == [0, 1, 2]
-    assert oracle.coverer(filters[17]) == 16
-    assert oracle.coverer(filters[18]) == 18  # another theme is another meaning
+    assert oracle.find_covered(filters[1]) == [0, 1, 2]
+    assert oracle.find_covering(filters[17]) == 16
+    assert oracle.find_covering(filters[18]) == 18  # a filter with another theme does not cover it
 
 
-def test_what_is_said_by_the_first_letters_alone_is_verified() -> None:
+def test_strings_with_equal_prefixes_are_compared_as_a_whole() -> None:
     index = BoxIndex()
     for number in range(200):
         index.add(number, Filter(f"vid = 'sensor-{number:06}'"))
-    assert index.coverer(Filter("vid = 'sensor-000123' AND speed > 3")) == 123
-    assert index.covered(Filter("vid LIKE 'sensor-00001%'")) == list(range(10, 20))
-    assert index.coverer(Filter("vid LIKE 'sensor-00001%'")) is None
+    assert index.find_covering(Filter("vid = 'sensor-000123' AND speed > 3")) == 123
+    assert index.find_covered(Filter("vid LIKE 'sensor-00001%'")) == list(range(10, 20))
+    assert index.find_covering(Filter("vid LIKE 'sensor-00001%'")) is None
 
 
-def test_numbers_beyond_every_float_keep_their_order() -> None:
+def test_numbers_too_large_for_a_float_keep_their_order() -> None:
     index = BoxIndex()
     index.add(0, Filter(f"n < {10**400}"))
-    assert index.coverer(Filter(f"n < {10**399}")) == 0
-    assert index.coverer(Filter(f"n < {10**401}")) is None
+    assert index.find_covering(Filter(f"n < {10**399}")) == 0
+    assert index.find_covering(Filter(f"n < {10**401}")) is None

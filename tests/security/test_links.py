@@ -33,7 +33,7 @@ def test_neighbour_cannot_offer_services_of_another_link(here: Victim) -> None:
         until(lambda: here.knows("own@wolf"), "its own service to be known")
         assert not here.knows("gps@city")
         status = here.status("wolf")
-        reason = "there is a link to city: its services are believed from there alone"
+        reason = "there is a link to city: its services are accepted from there only"
         assert (status["offers"], status["refused"]) == (["own@wolf"], {"gps@city": reason})
         assert here.refusals("wolf") == {"name": 1}
         assert here.metric('tidegate_link_refused_total{link="wolf",reason="name"}') == 1
@@ -91,12 +91,12 @@ def test_second_link_cannot_take_over_a_name_that_another_holds(here: Victim) ->
     [
         (record("other@wolf", 2), "expected a record of 'n@wolf', not one of 'other@wolf/g1/0'"),
         (record("gps@city", 2), "expected a record of 'n@wolf', not one of 'gps@city/g1/0'"),
-        (b'{"_id":"2","n":2}', "expected a record with its id and its place at its origin"),
+        (b'{"_id":"2","n":2}', "expected a record with its id and its position at its origin"),
         (
             b'{"_id":"2","_src":"n@wolf/g1/0:2","n":2,"_src":"gps@city/g1/0:2"}',
-            "expected a record with one place at its origin",
+            "expected a record with one position at its origin",
         ),
-        (b'{"_id":"2","_src":"n@wolf/g1/../../x:2","n":2}', "expected a record with its id and its place"),
+        (b'{"_id":"2","_src":"n@wolf/g1/../../x:2","n":2}', "expected a record with its id and its position"),
         (b'{"_gap":["gps@city/g1/0",0,9]}', "expected a record of 'n@wolf', not one of 'gps@city/g1/0'"),
     ],
     ids=["of its other service", "of another broker", "of nowhere", "of two places", "outside of the log", "gap"],
@@ -193,12 +193,12 @@ def test_offers_beyond_the_bounds_end_the_session(here: Victim, services: list[A
             {"type": "reach", "paths": [["wolf", f"b{n}"] for n in range(1_001)]},
             "expected at most 1,000 brokers behind",
         ),
-        ({"type": "reach", "paths": [["wolf", *(f"b{n}" for n in range(64))]]}, "expected ways of at most 64 brokers"),
+        ({"type": "reach", "paths": [["wolf", *(f"b{n}" for n in range(64))]]}, "expected paths of at most 64 brokers"),
         ({"type": "reach", "paths": [["wolf", "x\u001b[2J"]]}, "expected the name of a broker, not 'x\\x1b[2J'"),
         ({"type": "hello", "tables": {"../../x": {}}, "paths": []}, "expected the name of a service, not '../../x'"),
         (
             {"type": "resume", "services": {"n@wolf": {"cursor": None, "marks": {"a": "b"}}}},
-            "expected a cursor and marks to go on with",
+            "expected a cursor and marks to resume from",
         ),
         (
             {"type": "history", "id": 1, "service": "n", "filter": {"text": "n > 1 " * 20_000, "params": []}},
@@ -258,7 +258,7 @@ def test_flood_of_control_messages_is_read_slowly_and_then_ended(tmp_path: Path)
             return wolf.closed is not None
 
         until(is_ended, "the flood to be ended")
-        wolf.need_closed("it has sent more control messages than 2,000 units of work a second")
+        wolf.need_closed("its control messages have cost more than 2,000 units of work a second")
         with Hostile(victim.url, "wolf") as again:  # at once
             assert again.welcome["type"] == "refused"
             assert "wolf may come back in" in again.welcome["detail"]

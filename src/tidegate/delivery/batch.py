@@ -13,6 +13,7 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.logs import Cursor, Read
 from tidegate.logs.cursor import encoded
 from tidegate.logs.lost import told
+from tidegate.model import ServiceName
 
 
 class Events(Protocol):
@@ -44,7 +45,9 @@ class Batch:
     """The events of one read of the log. Used by the thread that read it, then by the event loop."""
 
     def __init__(self, service: str, start: Cursor, read: Read) -> None:
-        read = told(read) if "@" in service else read  # of others' services it may have been lost before it came
+        read = (
+            told(read) if ServiceName.parse(service).is_remote else read
+        )  # of others' services it may have been lost before it came
         self.service, self.records, self._places = service, read.records, read.places
         self.events: list[dict[str, Any]] = [orjson.loads(record) for record in read.records]
         self.start, self.end, self.gaps = start, read.cursor, read.gaps

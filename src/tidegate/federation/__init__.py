@@ -1,1 +1,1 @@
-"""Brokers that route events to each other: `routes`, the pure core, and `link`, which carries what it says."""
+"""Federation of brokers: `routes` computes which events go where, `link` transfers them over WebSocket."""

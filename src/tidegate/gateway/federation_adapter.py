@@ -14,13 +14,13 @@ from tidegate.delivery.start import Start
 from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
-from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
-from tidegate.federation.link.records import mirror_of
+from tidegate.federation.link.history import BEGINNING, HistoryPage, at_moment, cursors_after, is_past
 from tidegate.filters import Filter
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.policy import Policies
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.segments import now_micros
+from tidegate.model import ServiceName
 from tidegate.registry import Link, RegisteredSubscription, Registry
 from tidegate.services import Service
 
@@ -81,7 +81,7 @@ class FederationAdapter:
             return None
         schema, hidden = self._policies.schema(caller, service), self._policies.withheld(caller, service)
         ids = self._policies.ids(caller, service)
-        return Supply(mirror_of(service, self.federation.name), service, schema, hidden, ids)
+        return Supply(str(ServiceName(service, self.federation.name)), service, schema, hidden, ids)
 
     def passes_on(self, link: Link, name: str) -> bool:
         """Whether a neighbour may have another broker's service of us."""
@@ -95,7 +95,7 @@ class FederationAdapter:
 
     def on_subscription_change(self, subscriber: Subscriber, is_here: bool) -> None:
         """Somebody listens, wants something else, or listens no more."""
-        if "@" not in subscriber.service:
+        if not ServiceName.parse(subscriber.service).is_remote:
             return
         if is_here:
             self.federation.hold(subscriber, subscriber.service, subscriber.filter)
@@ -122,9 +122,9 @@ class FederationAdapter:
         Who begins now begins in the mirror, if that has what they want from now on: else what is put out until it
         has is history, too.
         """
-        if "@" not in service:
+        if not ServiceName.parse(service).is_remote:
             return None
-        await self.federation.prepare(service)
+        await self.federation.create_mirror(service)
         if start.cursor is not None:
             return None
         if start.since_micros is not None:
@@ -132,12 +132,12 @@ class FederationAdapter:
         if start.beginning:
             return BEGINNING
         moment = at_moment(now_micros())
-        return None if await self.federation.joins(service, filter_, JOIN_S) else moment
+        return None if await self.federation.wait_for_sync_point(service, filter_, JOIN_S) else moment
 
     def now_cursor(self, subscriber: Subscriber) -> Cursor | None:
         """This moment, where a mirror has not all that is wanted from now on."""
         is_ours = subscriber.service not in self.remotes
-        if is_ours or self.federation.joint(subscriber.service, subscriber.filter) is not None:
+        if is_ours or self.federation.sync_point(subscriber.service, subscriber.filter) is not None:
             return None
         return at_moment(now_micros())
 
@@ -150,18 +150,18 @@ class FederationAdapter:
         place = subscriber.position
         if place is None or subscriber.service not in self.remotes:
             return is_past(place)
-        joint = self.federation.joint(subscriber.service, subscriber.filter)
-        is_elsewhere = joint is not None and joint.here.generation != place.generation  # the mirror was made anew
+        joint = self.federation.sync_point(subscriber.service, subscriber.filter)
+        is_elsewhere = joint is not None and joint.mirror.generation != place.generation  # the mirror was made anew
         return is_past(place) or joint is None or not (is_elsewhere or joint.is_before(place))
 
     async def wait_for_sync(self, subscriber: Subscriber) -> None:
         """Return when a mirror has what is wanted from now on, or that takes too long."""
         if subscriber.service in self.remotes:
-            await self.federation.joins(subscriber.service, subscriber.filter, JOIN_S)
+            await self.federation.wait_for_sync_point(subscriber.service, subscriber.filter, JOIN_S)
 
     def is_partial(self, service: str) -> bool:
         """A mirror has what was asked for."""
-        return "@" in service
+        return ServiceName.parse(service).is_remote
 
     def open(self, subscriber: Subscriber) -> HistoryReader:
         """What a subscriber is given of it."""
@@ -174,7 +174,7 @@ class _Past:
     def __init__(self, federation: Federation, subscriber: Subscriber) -> None:
         assert subscriber.cursor is not None
         self._federation, self._subscriber, self._place = federation, subscriber, subscriber.cursor
-        self._page: Page | None = None
+        self._page: HistoryPage | None = None
         self._mirror: Cursor | None = None
         """The mirror's end before the first page was asked for."""
         self.log_cursor: Cursor | None = None
@@ -184,12 +184,12 @@ class _Past:
         federation, service, filter_ = self._federation, self._subscriber.service, self._subscriber.filter
         page = self._page
         if page is not None and page.is_last and self._place == page.end:
-            self.log_cursor = await federation.joined(service, self._mirror, page.until)
+            self.log_cursor = await federation.mirror_position(service, self._mirror, page.until)
             return None
         if page is None:
             # What it wants is asked for first: so nothing is between the history and what comes.
             federation.hold(self._subscriber, service, filter_)
-            if not await federation.joins(service, filter_, JOIN_S):
+            if not await federation.wait_for_sync_point(service, filter_, JOIN_S):
                 raise FederationError(f"it is not known yet from where on there is a mirror of {service!r}")
             if not is_past(self._place):
                 found = await self._behind()
@@ -199,11 +199,11 @@ class _Past:
                     return None
             self._mirror = await federation.mirror_end(service)
         try:
-            page = await federation.past(service, filter_, self._place, None if page is None else page.until)
+            page = await federation.read_history(service, filter_, self._place, None if page is None else page.until)
         except (LinkClosed, TimeoutError) as problem:
             raise FederationError(str(problem)) from problem
         self._page = page
-        places = behind(page, len(page.records))
+        places = cursors_after(page, len(page.records))
         entries = [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)]
         return Piece(service, entries, _missed(page) if page.lost else None)
 
@@ -212,12 +212,12 @@ class _Past:
         if self.log_cursor is not None:
             return None
         service, place = self._subscriber.service, self._place
-        known = self._federation.joint(service, self._subscriber.filter)
-        found = await self._federation.at_origin(service, place)
+        known = self._federation.sync_point(service, self._subscriber.filter)
+        found = await self._federation.origin_position(service, place)
         if found is not None:
             self._place = found
             return None
-        self.log_cursor = place if known is None else ahead(place, known.here.offsets)
+        self.log_cursor = place if known is None else ahead(place, known.mirror.offsets)
         return Piece(service, [], Notice("gap", place.text, {"reason": UNKNOWN}))
 
     def advance(self, count: int) -> Cursor:
@@ -227,11 +227,11 @@ class _Past:
         if count == len(self._page.records):
             self._place = self._page.end
         elif count:
-            self._place = behind(self._page, count)[-1]
+            self._place = cursors_after(self._page, count)[-1]
         return self._place
 
 
-def _missed(page: Page) -> Notice:
+def _missed(page: HistoryPage) -> Notice:
     missed = [
         {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
         for each in page.lost

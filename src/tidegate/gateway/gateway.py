@@ -319,7 +319,7 @@ class Gateway:
             await self._define()
             self._revision = revision
             if self.linked is not None:
-                self.linked.federation.tell_offers()
+                self.linked.federation.send_offers()
         await loop.run_in_executor(None, self._read_status)
         self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, did_you_mean
-from tidegate.model import timestamps
+from tidegate.model import ServiceName, timestamps
 from tidegate.registry.records import Link, LinkStateKey
 from tidegate.registry.secrets import SEALED, SecretKey
 from tidegate.registry.store import Store
@@ -177,7 +177,7 @@ def _public_json(services: Iterable[str], link: str) -> str:
     for name in services:
         if name != ANY and not _SERVICE.fullmatch(name):
             raise RegistryError(f"public: expected the name of a service such as gps or gps@{link}, not {name!r:.80}")
-        names.add(name if name == ANY or "@" in name else f"{name}@{link}")
+        names.add(name if name == ANY or ServiceName.parse(name).is_remote else str(ServiceName(name, link)))
     return json.dumps(sorted(names))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict
-from tidegate.model import timestamps
+from tidegate.model import ServiceName, timestamps
 from tidegate.registry.records import RegisteredSubscription, SubscriptionState
 from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, increment, roll_back
@@ -222,7 +222,7 @@ def missing_subscription(subscription: str) -> str:
 
 
 def _need_service(connection: sa.Connection, name: str) -> None:
-    if "@" in name:  # a service of another broker, which only the federation can look up
+    if ServiceName.parse(name).is_remote:  # a service of another broker, which only the federation can look up
         return
     query = sa.select(DEFINITIONS.c.name).where(DEFINITIONS.c.kind == "service")
     if name not in connection.execute(query).scalars().all():

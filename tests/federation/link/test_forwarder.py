@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tidegate.federation.link import forwarder as module
-from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
+from tidegate.federation.link.forwarder import Forwarder, OutgoingBatch, ResumePoint, Supply
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.settings import LinkSettings
-from tidegate.federation.routes import Adaptive, AdaptiveSettings, State
+from tidegate.federation.routes import Adaptive, AdaptiveSettings, TableState
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Read, SegmentLog
 from tidegate.model import Schema
@@ -56,20 +56,20 @@ class Hands:
 
     def __init__(self, *, are_full: bool = False) -> None:
         self.are_full = are_full
-        self.batches: SimpleQueue[Batch] = SimpleQueue()
+        self.batches: SimpleQueue[OutgoingBatch] = SimpleQueue()
         self.forwarder: Forwarder | None = None
 
     def forward(
-        self, log: SegmentLog, begin: Begin, wanted: Filter = ALL, policy: Adaptive | None = None, **more: Any
+        self, log: SegmentLog, begin: ResumePoint, wanted: Filter = ALL, policy: Adaptive | None = None, **more: Any
     ) -> Forwarder:
         settings = LinkSettings("there", **more)
-        self.forwarder = Forwarder(log, SUPPLY, begin, {1: wanted}, State(), self.batches.put, settings, policy)
+        self.forwarder = Forwarder(log, SUPPLY, begin, {1: wanted}, TableState(), self.batches.put, settings, policy)
         return self.forwarder
 
-    def next(self) -> Batch:
+    def next(self) -> OutgoingBatch:
         found = self.batches.get(timeout=PATIENCE_S)
         if self.forwarder is not None and not self.are_full:
-            self.forwarder.taken(len(found.records), 0)
+            self.forwarder.confirm(len(found.records), 0)
         return found
 
 
@@ -82,16 +82,16 @@ def ended(forwarder: Forwarder) -> bool:
 class Contested(Adaptive):
     """A policy that another thread tightens while this one asks about a sample."""
 
-    def asked_of(self, count: int) -> range:
-        found = super().asked_of(count)
+    def sample_of(self, count: int) -> range:
+        found = super().sample_of(count)
         self.is_coarse = False
         return found
 
 
-def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_meanwhile(tmp_path: Path) -> None:
+def test_sampled_batch_is_sent_whole_though_the_link_starts_to_filter(tmp_path: Path) -> None:
     policy, hands = Contested(AdaptiveSettings()), Hands()
     policy.is_coarse = True
-    forwarder = hands.forward(Watched(tmp_path, 100), Begin(""), policy=policy)
+    forwarder = hands.forward(Watched(tmp_path, 100), ResumePoint(""), policy=policy)
     assert hands.next().records == []
     found = hands.next()
     assert (len(found.records), found.is_coarse) == (100, True)
@@ -99,10 +99,10 @@ def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_mea
 
 
 @pytest.mark.parametrize("is_coarse", [False, True])
-def test_what_nobody_can_judge_is_sent_to_be_kept_and_counted(tmp_path: Path, is_coarse: bool) -> None:
+def test_events_are_sent_and_counted_if_a_filter_is_not_evaluable(tmp_path: Path, is_coarse: bool) -> None:
     policy, hands = Adaptive(AdaptiveSettings()), Hands()
     policy.is_coarse = is_coarse
-    forwarder = hands.forward(Watched(tmp_path, 100), Begin(""), Filter("kind~ = 'parking'~"), policy)
+    forwarder = hands.forward(Watched(tmp_path, 100), ResumePoint(""), Filter("kind~ = 'parking'~"), policy)
     assert hands.next().records == []
     found = hands.next()
     assert (len(found.records), found.is_coarse) == (100, False)
@@ -110,11 +110,11 @@ def test_what_nobody_can_judge_is_sent_to_be_kept_and_counted(tmp_path: Path, is
     assert (policy.figures.forwarded, policy.figures.asked, policy.is_coarse) == (100, 0, is_coarse)
 
 
-def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path) -> None:
+def test_forwarder_closed_while_reading_reports_nothing_to_policy(tmp_path: Path) -> None:
     log, policy, hands = Watched(tmp_path, 10), Adaptive(AdaptiveSettings()), Hands()
     may_read = threading.Event()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
-    forwarder = hands.forward(log, Begin(""), policy=policy)
+    forwarder = hands.forward(log, ResumePoint(""), policy=policy)
     hands.next()
     forwarder.close()
     may_read.set()
@@ -122,70 +122,70 @@ def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path)
     assert (policy.figures.forwarded, forwarder.forwarded, hands.batches.empty()) == (0, 0, True)
 
 
-def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
+def test_forwarder_closes_with_unsent_events(tmp_path: Path) -> None:
     hands = Hands(are_full=True)
-    forwarder = hands.forward(Watched(tmp_path, 20), Begin(""), under_way=2, batch_events=1)
+    forwarder = hands.forward(Watched(tmp_path, 20), ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next(), hands.next()
     assert ended(forwarder)
     assert hands.batches.empty()
 
 
-def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) -> None:
+def test_confirming_unsent_batches_does_not_raise_the_limit(tmp_path: Path) -> None:
     log, hands = Watched(tmp_path), Hands(are_full=True)
-    forwarder = hands.forward(log, Begin(""), under_way=2, batch_events=1)
+    forwarder = hands.forward(log, ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next()
     for _ in range(10):
-        forwarder.taken(0, 0)
+        forwarder.confirm(0, 0)
     log.put(20)
     hands.next(), hands.next()
-    assert forwarder._room._value == 0
+    assert forwarder._in_flight._value == 0
     assert ended(forwarder)
     assert hands.batches.empty()
 
 
-def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
+def test_reported_progress_was_sent_to_the_neighbour(tmp_path: Path) -> None:
     """Else it would begin before that after a break, and have twice what it had read as history."""
     log, hands = Watched(tmp_path), Hands()
     answers: SimpleQueue[tuple[Cursor | None, str | None]] = SimpleQueue()
-    forwarder = hands.forward(log, Begin(), NOBODY)
+    forwarder = hands.forward(log, ResumePoint(), NOBODY)
     hands.next()
     log.put(5)
-    forwarder.ask(lambda at: answers.put((at, forwarder.rest.cursor)))
+    forwarder.request_position(lambda at: answers.put((at, forwarder.rest.cursor)))
     at, told = answers.get(timeout=PATIENCE_S)
     assert at is not None
     assert at == log.end("numbers")
     assert told == at.text
-    assert hands.next() == Batch([], at.text)
+    assert hands.next() == OutgoingBatch([], at.text)
     assert ended(forwarder)
 
 
-def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_look(tmp_path: Path) -> None:
+def test_progress_is_answered_on_a_slow_log(tmp_path: Path) -> None:
     log, hands, may_read = Watched(tmp_path, 5), Hands(), threading.Event()
     answers: SimpleQueue[Cursor | None] = SimpleQueue()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
-    forwarder = hands.forward(log, Begin(log.begin("numbers").text))
-    forwarder.ask(answers.put)
+    forwarder = hands.forward(log, ResumePoint(log.begin("numbers").text))
+    forwarder.request_position(answers.put)
     may_read.set()
     assert answers.get(timeout=PATIENCE_S) == log.end("numbers")
     assert ended(forwarder)
 
 
-def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
+def test_neighbour_without_matching_events_gets_progress_while_others_get_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TELL_S", 0.0)
+    monkeypatch.setattr(module, "POSITION_INTERVAL_S", 0.0)
     log, hands = Watched(tmp_path), Hands()
     log.is_busy = True
-    forwarder = hands.forward(log, Begin(), NOBODY)
+    forwarder = hands.forward(log, ResumePoint(), NOBODY)
     hands.next()
     log.put(5)
-    assert hands.next() == Batch([], log.end("numbers").text)
+    assert hands.next() == OutgoingBatch([], log.end("numbers").text)
     assert ended(forwarder)
 
 
-def test_who_takes_the_place_of_one_that_has_told_nothing_begins_where_that_would_have(tmp_path: Path) -> None:
+def test_replacement_of_a_silent_forwarder_starts_at_its_position(tmp_path: Path) -> None:
     log, hands, neighbour = Watched(tmp_path, 10), Hands(), Neighbour(HERE)
-    begin, may_read = Begin(log.begin("numbers").text, {"numbers@there/x/0": 3}), threading.Event()
+    begin, may_read = ResumePoint(log.begin("numbers").text, {"numbers@there/x/0": 3}), threading.Event()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
     first = neighbour.forwarders["numbers@there"] = hands.forward(log, begin)
     assert neighbour.stop("numbers@there") == begin
@@ -193,13 +193,13 @@ def test_who_takes_the_place_of_one_that_has_told_nothing_begins_where_that_woul
     assert ended(first)
     second = neighbour.forwarders["numbers@there"] = hands.forward(log, begin)
     hands.next(), hands.next()
-    assert neighbour.stop("numbers@there") == Begin(log.end("numbers").text, begin.marks)
+    assert neighbour.stop("numbers@there") == ResumePoint(log.end("numbers").text, begin.marks)
     assert ended(second)
 
 
-def test_a_stream_that_was_not_there_yet_is_begun_with_by_who_comes_next(tmp_path: Path) -> None:
+def test_next_forwarder_starts_with_a_stream_created_meanwhile(tmp_path: Path) -> None:
     hands, neighbour = Hands(), Neighbour(HERE)
-    forwarder = neighbour.forwarders["numbers@there"] = hands.forward(SegmentLog(tmp_path), Begin())
+    forwarder = neighbour.forwarders["numbers@there"] = hands.forward(SegmentLog(tmp_path), ResumePoint())
     hands.next()
-    assert neighbour.stop("numbers@there") == Begin("")
+    assert neighbour.stop("numbers@there") == ResumePoint("")
     assert ended(forwarder)

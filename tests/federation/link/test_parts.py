@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import FederationError, LogError
+from tidegate.errors import FederationError, LinkRefused, LogError
 from tidegate.federation.link import LinkSettings, history, proof, session, wire
-from tidegate.federation.link.coverage import Joint, Joints, at_origin
+from tidegate.federation.link.coverage import SyncPoint, SyncPoints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.offers import offered, read_offer
-from tidegate.federation.link.records import dressed, place_of
-from tidegate.federation.link.sieve import Sieve
+from tidegate.federation.link.record_matcher import RecordMatcher
+from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
 from tidegate.logs.kafka import generation_of
@@ -66,7 +67,7 @@ def pipes() -> tuple[Pipe, Pipe]:
 
 
 @given(st.binary(max_size=100), st.integers(0, 3))
-def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) -> None:
+def test_message_of_any_size_is_joined_from_its_frames(body: bytes, parts: int) -> None:
     whole = body + b"x" * (wire.PART_BYTES * parts)
 
     async def carried() -> tuple[bytes, bytes]:
@@ -89,10 +90,10 @@ def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) 
             b'{"a":1}\n{}',
             """expected events with their service and cursor, not b'{"a":1}'""",
         ),
-        (place_of, b'{"_id":"1"}', """expected a record with its place at its origin, not b'{"_id":"1"}'"""),
+        (origin_position, b'{"_id":"1"}', """expected a record with its position at its origin, not b'{"_id":"1"}'"""),
     ],
 )
-def test_what_is_no_message_is_refused(read: Any, body: bytes, problem: str) -> None:
+def test_malformed_message_is_refused(read: Any, body: bytes, problem: str) -> None:
     with pytest.raises(FederationError) as error:
         read(body)
     assert str(error.value) == problem
@@ -116,7 +117,7 @@ def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"),
     return asyncio.run(run())
 
 
-def test_both_ends_prove_who_they_are() -> None:
+def test_both_ends_prove_their_identity() -> None:
     stranger = "there is no link between 'a' and 'b' here, or the secret is another"
     assert shaken((SECRET, SECRET)) == ["None", "a"]
     assert shaken((SECRET, SECRET + "?")) == [f"b refuses the link: {stranger}", stranger]
@@ -125,7 +126,25 @@ def test_both_ends_prove_who_they_are() -> None:
     assert shaken((SECRET, SECRET), entry="not you,")[0] == "b refuses the link: not you, a"
 
 
-def test_an_answer_that_was_heard_before_proves_nothing() -> None:
+def test_handshake_refusal_carries_the_loop() -> None:
+    def refuse(_: str) -> None:
+        raise LinkRefused(("b", "a", "c", "b"), "c")
+
+    async def run() -> tuple[object, object]:
+        here, there = pipes()
+        dials = proof.introduce(here, "a", "b", SECRET)
+        answers = proof.admit(there, "b", lambda _: SECRET, refuse)
+        return await asyncio.gather(dials, answers, return_exceptions=True)
+
+    at_dialler, at_acceptor = asyncio.run(run())
+    assert isinstance(at_dialler, proof.LoopRefused)
+    assert at_dialler.loop == ("b", "a", "c", "b")
+    assert str(at_dialler) == ("b refuses the link: a link from b to a would close a loop: b - a - c - b, as c says")
+    assert isinstance(at_acceptor, LinkRefused)
+    assert isinstance(pickle.loads(pickle.dumps(at_dialler)), proof.LoopRefused)
+
+
+def test_replayed_proof_is_refused() -> None:
     async def run() -> list[str]:
         here, there = pipes()
         await asyncio.gather(
@@ -147,7 +166,7 @@ def record(n: int, generation: str = "g1") -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from(["", "keep", "kill"])), max_size=12))
-def test_a_mirror_has_each_event_once_whatever_is_sent_again(
+def test_mirror_has_each_event_once_after_repeated_sends(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, str]]
 ) -> None:
     """It is sent again from anywhere before its end, kept at times, and opened anew from what was kept."""
@@ -167,14 +186,14 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
     log.close()
 
 
-def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
+def test_mirror_follows_a_recreated_origin_stream(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
     assert mirror.append([record(4), record(5)], "") == (2, 0, 0, 0)
     assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1, 0)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
 
 
-def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
+def test_mirror_skips_unrequested_events(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     some = [record(n) for n in range(6)]
@@ -184,7 +203,7 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
 
 
-def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it_says_how_far_it_is(
+def test_mirror_closed_while_matching_appends_before_it_reports_progress(
     tmp_path: Path,
 ) -> None:
     log = SegmentLog(tmp_path)
@@ -209,7 +228,7 @@ def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it
     log.close()
 
 
-def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
+def test_lost_events_are_one_gap_record_in_a_mirror(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     lost = Lost("gps@a/g1/p0", 10, 40)
@@ -237,7 +256,7 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
         b'{"_gap":',
     ],
 )
-def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
+def test_malformed_gap_record_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
         read_note(said)
 
@@ -251,7 +270,7 @@ def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
         ("x", "expected a broker's name of letters, digits, _ and -, at most 40, not ''"),
     ],
 )
-def test_a_service_that_nobody_could_have_is_not_taken_up(name: str, problem: str) -> None:
+def test_invalid_offer_is_refused(name: str, problem: str) -> None:
     said = offered(Service("gps", ("raw",)), SCHEMA, "city")
     assert read_offer(said, "city").service.name == "gps@city"
     with pytest.raises(FederationError, match="expected a service of 'wolf', not ") as caught:
@@ -263,26 +282,29 @@ TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bu
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), TEXTS)))
-def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(steps: list[tuple[int, Any]]) -> None:
-    sieve = Sieve(SCHEMA, frozenset({"vid"}))
+def test_record_matcher_matches_all_records_while_a_filter_is_not_evaluable(steps: list[tuple[int, Any]]) -> None:
+    matcher = RecordMatcher(SCHEMA, frozenset({"vid"}))
     events = [{"speed": float(n), "vid": "B"} for n in range(6)]
     entries: dict[int, Filter] = {}
     for number, text in steps:
-        entries = {each: filter_ for each, filter_ in entries.items() if each != number}
+        entries = {other: filter_ for other, filter_ in entries.items() if other != number}
         if text is not None:
             entries[number] = Filter(text, SCHEMA)
-        sieve.want(entries)
-    is_blind = any(each.tree.is_semantic for each in entries.values())
-    shown = [{"speed": each["speed"]} for each in events]
-    wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
-    assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
-    sieve.close()
+        matcher.set_filters(entries)
+    matches_all = any(filter_.tree.is_semantic for filter_ in entries.values())
+    visible = [{"speed": event["speed"]} for event in events]
+    expected = [
+        n for n, event in enumerate(visible) if matches_all or any(each.matches(event) for each in entries.values())
+    ]
+    assert list(matcher.match([orjson.dumps(event) for event in events])) == expected
+    assert matcher.matches_all == matches_all
+    matcher.close()
 
 
-def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbour_that_does_not_read_is_disconnected_at_the_outbox_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are not counted: they wait to be taken."""
-    monkeypatch.setattr(session, "MOST_BYTES", 1_000)
-    monkeypatch.setattr(session, "FAREWELL_S", 0.0)
+    monkeypatch.setattr(session, "MAX_WAITING_BYTES", 1_000)
+    monkeypatch.setattr(session, "DRAIN_TIMEOUT_S", 0.0)
 
     class Deaf(Pipe):
         async def send(self, data: bytes) -> None:
@@ -295,16 +317,16 @@ def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.Mon
     async def run() -> str:
         link = session.Session(Deaf(), LinkSettings("a"))
         for _ in range(10):
-            link.give({"service": "x", "cursor": ""}, [b"x" * 500])
+            link.send_events({"service": "x", "cursor": ""}, [b"x" * 500])
         for n in range(3):
             assert not link._closing.done(), n
-            link.give({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
+            link.send_events({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
         return await link.run(nothing, nothing, lambda: None)
 
     assert asyncio.run(run()) == "1,000 bytes wait, and the other end reads none"
 
 
-def test_a_stranger_may_not_say_much() -> None:
+def test_message_before_authentication_has_a_small_limit() -> None:
     class Stranger:
         async def send(self, data: bytes) -> None:
             self.heard = data
@@ -322,20 +344,20 @@ def test_a_stranger_may_not_say_much() -> None:
         asyncio.run(run())
 
 
-def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
+def test_hidden_attributes_are_removed_from_sent_records() -> None:
     event = {"_id": "1", "_src": "x/0:1", "speed": 1.5, "vid": "B", "_violations": {"vid": "B"}}
-    made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
+    made = with_metadata(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
     assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
-    assert place_of(made) == ("gps@a/g/0", "0", 7)
+    assert origin_position(made) == ("gps@a/g/0", "0", 7)
 
 
-def test_a_record_of_any_topic_tells_its_place() -> None:
+def test_record_of_any_topic_has_its_origin_position() -> None:
     source = f"gps@a/{generation_of('vlxYj7T0RT2v+DjBI/f7aw')}/0"
-    assert place_of(dressed(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
+    assert origin_position(with_metadata(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
 
 
 @given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
+def test_history_and_mirror_join_without_gap_or_repeat(
     tmp_path_factory: pytest.TempPathFactory, before: int, early: int, takes: list[int]
 ) -> None:
     """Pages of history, left at any event and come back to, then the mirror, which may have begun earlier."""
@@ -356,7 +378,7 @@ def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
         page = history.read_page(log, supply, Filter("speed >= 0", SCHEMA), place, until)
         found += page.records[:take]
         if take < len(page.records):
-            place = Cursor.from_text(history.behind(page, take)[-1].text)
+            place = Cursor.from_text(history.cursors_after(page, take)[-1].text)
             continue
         place = page.end
         if page.is_last:
@@ -374,7 +396,7 @@ def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
     st.integers(0, 30),
     st.integers(0, 40),
 )
-def test_a_place_in_a_mirror_is_found_at_its_origin(
+def test_mirror_position_is_translated_to_origin_position(
     tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[str, bool]], before: int, notes: int, seen: int
 ) -> None:
     """A mirror has some of what was put out since it began; what is behind any place in it is history from there on."""
@@ -385,7 +407,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     joint = None
     for n, (partition, is_wanted) in enumerate(sent):
         if n == min(before, len(sent) - 1):
-            joint = Joint(log.end("gps@a"), log.end("gps"))
+            joint = SyncPoint(log.end("gps@a"), log.end("gps"))
             there = log.end("gps")
         if n == notes:
             log.append("gps@a", "0", [JOINT])
@@ -394,15 +416,15 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
         if is_wanted:
             (made,) = log.read("gps", at, 1).records
             source = f"gps@a/{at.generation}/{partition}:{at.offsets[partition]}"
-            mirror.append([dressed(made, None, source, frozenset())], "")
+            mirror.append([with_metadata(made, None, source, frozenset())], "")
     if joint is None:
         assert at_origin(log, "gps@a", None, log.end("gps@a")) is None
         return
-    place, reached = joint.here, dict(there.offsets)
+    place, reached = joint.mirror, dict(there.offsets)
     while seen and (read := log.read("gps@a", place, 1)).records:
         place, seen = read.cursor, seen - 1
         if read.records[0] != JOINT:
-            _, partition, offset = place_of(read.records[0])
+            _, partition, offset = origin_position(read.records[0])
             reached[partition] = offset + 1
     found = at_origin(log, "gps@a", joint, place)
     assert found is not None
@@ -415,10 +437,10 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     log.close()
 
 
-def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp_path: Path) -> None:
+def test_mirror_position_is_unknown_after_earlier_records_expired(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=100)
     log.create("gps@a", ["p0", "p1"])
-    joint, mirror = Joint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
+    joint, mirror = SyncPoint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
     for n in range(0, 40, 2):
         mirror.append([record(n)], "")
     place = log.end("gps@a")
@@ -429,42 +451,42 @@ def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp
     log.close()
 
 
-def test_joints_are_kept_from_the_first_to_the_newest() -> None:
-    joints = Joints()
+def test_sync_points_are_kept_from_first_to_newest() -> None:
+    joints = SyncPoints()
     assert joints.before(Cursor("g", {"0": 9})) is None
     for n in range(40):
-        assert joints.add(Joint(Cursor("g", {"0": n}), Cursor("o", {"0": n * 10})))
-    assert not joints.add(Joint(Cursor("g", {"0": 39}), Cursor("o", {"0": 999})))
-    again = Joints.from_json(joints.to_json())
+        assert joints.add(SyncPoint(Cursor("g", {"0": n}), Cursor("o", {"0": n * 10})))
+    assert not joints.add(SyncPoint(Cursor("g", {"0": 39}), Cursor("o", {"0": 999})))
+    again = SyncPoints.from_json(joints.to_json())
     for at, found in ((0, 0), (20, 0), (30, 300), (99, 390)):
         joint = again.before(Cursor("g", {"0": at}))
         assert joint is not None
-        assert joint.there == Cursor("o", {"0": found})
+        assert joint.origin == Cursor("o", {"0": found})
     assert again.before(Cursor("other", {"0": 50})) is None
-    assert again.add(Joint(Cursor("new", {"0": 1}), None))
+    assert again.add(SyncPoint(Cursor("new", {"0": 1}), None))
     assert again.before(Cursor("g", {"0": 50})) is None
 
 
-def test_a_need_begins_where_its_origin_says_or_where_one_that_covers_it_did() -> None:
+def test_need_starts_at_its_sync_point_or_that_of_a_covering_need() -> None:
     needs = Needs(lambda *_: None, 10.0)
     fast, faster = Filter("speed > 60", SCHEMA), Filter("speed > 80", SCHEMA)
     needs.hold("x", "gps@a", fast)
-    assert needs.lacking("gps@a") == [fast]
-    assert needs.joint("gps@a", fast) is None
-    joint = Joint(Cursor("g", {"0": 1}), None)
-    needs.join("gps@a", [fast], joint)
-    assert (needs.lacking("gps@a"), needs.joint("gps@a", faster)) == ([], joint)
+    assert needs.without_sync_point("gps@a") == [fast]
+    assert needs.sync_point("gps@a", fast) is None
+    joint = SyncPoint(Cursor("g", {"0": 1}), None)
+    needs.add_sync_point("gps@a", [fast], joint)
+    assert (needs.without_sync_point("gps@a"), needs.sync_point("gps@a", faster)) == ([], joint)
     needs.hold("y", "gps@a", faster)
-    assert needs.lacking("gps@a") == []
+    assert needs.without_sync_point("gps@a") == []
     needs.release("x")
-    needs.pass_time(0)
-    needs.pass_time(10)
-    assert (needs.joint("gps@a", fast), needs.joint("gps@a", faster)) == (None, joint)
-    assert {need.filter.text if need else None for need in needs.changed().values()} == {None, "speed > 80"}
-    assert needs.changed() == {}
+    needs.expire(0)
+    needs.expire(10)
+    assert (needs.sync_point("gps@a", fast), needs.sync_point("gps@a", faster)) == (None, joint)
+    assert {need.filter.text if need else None for need in needs.take_changes().values()} == {None, "speed > 80"}
+    assert needs.take_changes() == {}
 
 
-def test_what_was_needed_lingers() -> None:
+def test_need_lingers_after_its_last_holder_left() -> None:
     told: list[tuple[str, str, str | None]] = []
     needs = Needs(lambda *said: told.append((*said[:2], None if said[2] is None else str(said[2]))), 10.0)
     fast, slow = Filter("speed > 60", SCHEMA), Filter("speed < 9", SCHEMA)
@@ -473,14 +495,14 @@ def test_what_was_needed_lingers() -> None:
     assert told == [("gps@a", "need-1", "speed > 60")]
     needs.release("x")
     needs.hold("y", "gps@a", slow)
-    needs.pass_time(0)
-    needs.pass_time(9)
+    needs.expire(0)
+    needs.expire(9)
     needs.hold("z", "gps@a", fast)
-    needs.pass_time(20)
+    needs.expire(20)
     assert told[1:] == [("gps@a", "need-2", "speed < 9")]
     needs.release("z")
-    needs.pass_time(20)
-    needs.pass_time(30)
+    needs.expire(20)
+    needs.expire(30)
     assert told[2:] == [("gps@a", "need-1", None)]
     needs.drop("gps@a")
     assert told[3:] == [("gps@a", "need-2", None)]

@@ -60,7 +60,7 @@ def test_record_with_any_changed_byte_does_not_verify(count: int, data: st.DataO
     assert is_same or not accepted(Verifier([KEY]), changed)
 
 
-def test_note_of_a_gap_is_signed_like_a_record() -> None:
+def test_gap_record_is_signed_like_an_event() -> None:
     (signed,) = sign_records([Lost("gps@a/g1/p0", 3, 9).note()], KEY, NOW)
     assert accepted(Verifier([KEY]), signed)
     assert not accepted(Verifier([KEY]), signed.replace(b"3,9", b"3,99"))
@@ -129,13 +129,13 @@ def jwk(**changes: Any) -> str:
     ],
     ids=["no JSON", "no keys", "many keys", "size", "kty", "crv", "x", "exp", "private"],
 )
-def test_what_is_no_set_of_public_keys_is_refused(text: str, problem: str) -> None:
+def test_malformed_public_key_set_is_refused(text: str, problem: str) -> None:
     with pytest.raises(FederationError) as error:
         read_key_set(text, "here", private=False)
     assert problem in str(error.value)
 
 
-def test_key_id_is_the_thumbprint_whatever_a_set_says() -> None:
+def test_key_id_is_always_the_thumbprint() -> None:
     (found,) = read_key_set(jwk(kid="of-my-choice"), "here", private=False)
     assert found.id == KEY.id
 
@@ -156,7 +156,7 @@ def test_private_keys_that_others_can_read_are_refused(tmp_path: Path) -> None:
         read_key_file(path)
 
 
-def test_offers_are_shared_out_within_the_bounds() -> None:
+def test_offers_of_all_links_share_the_limits() -> None:
     own = [{"name": f"o{n}"} for n in range(3)]
     greedy, modest = ([{"name": f"{name}{n}"} for n in range(count)] for name, count in (("g", 50), ("m", 2)))
     found = [each["name"] for each in within_bounds(own, [greedy, modest], Bounds(services=10))]
@@ -165,7 +165,7 @@ def test_offers_are_shared_out_within_the_bounds() -> None:
     assert [each["name"] for each in small] == ["o0", "o1", "o2", "g0"], "an object and a text are two values"
 
 
-def test_paths_are_shared_out_within_the_bounds() -> None:
+def test_paths_of_all_links_share_the_limit() -> None:
     greedy = [("g",), *(("g", f"x{n}") for n in range(MAX_PATHS - 1))]
     deep = [("d", *(f"y{n}" for n in range(MAX_HOPS - 1)))]
     found = paths_for("me", {"g": greedy, "m": [("m",), ("m", "n")], "d": deep}, "other")

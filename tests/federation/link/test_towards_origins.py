@@ -27,33 +27,33 @@ def line(leads: dict[str, str]) -> dict[str, Broker]:
     return brokers
 
 
-def test_a_filter_goes_where_its_service_comes_from_and_nowhere_else() -> None:
+def test_filter_is_requested_only_towards_the_origin() -> None:
     leads = {"gps@c": "c"}
     brokers = line(leads)
     carried(brokers, brokers["b"].subscribe("gps@c", "s", FAST), "b")
-    assert list(brokers["c"].routes("gps@c", "b").values()) == [FAST]
-    assert brokers["a"].routes("gps@c", "b") == {}
+    assert list(brokers["c"].link("b").routes("gps@c").values()) == [FAST]
+    assert brokers["a"].link("b").routes("gps@c") == {}
     leads["gps@c"] = "a"  # the link was moved
     carried(brokers, brokers["b"].reconsider("gps@c"), "b")
-    assert brokers["c"].routes("gps@c", "b") == {}
-    assert list(brokers["a"].routes("gps@c", "b").values()) == [FAST]
+    assert brokers["c"].link("b").routes("gps@c") == {}
+    assert list(brokers["a"].link("b").routes("gps@c").values()) == [FAST]
     carried(brokers, brokers["b"].change("gps@c", "s", SLOW), "b")
-    assert list(brokers["a"].routes("gps@c", "b").values()) == [SLOW]
+    assert list(brokers["a"].link("b").routes("gps@c").values()) == [SLOW]
     assert brokers["b"].reconsider("gps@c") == []
 
 
-def test_a_broker_that_begins_again_needs_what_its_neighbours_did() -> None:
+def test_restarted_broker_restores_needs_of_its_neighbours() -> None:
     brokers = line({})
     brokers["a"] = Broker("a")
     carried(brokers, brokers["a"].connect("b"), "a")
     carried(brokers, brokers["b"].connect("a"), "b")
     carried(brokers, brokers["a"].subscribe("gps@c", "s", FAST), "a")
-    (kept,) = brokers["b"].tables("a")
+    (kept,) = brokers["b"].link("a").tables()
     assert kept == Table("gps@c", kept.state, kept.entries)
     again = brokers["b"] = Broker("b", leads=lambda service, neighbour: (service, neighbour) == ("gps@c", "c"))
     again.restore("a", [kept])
-    assert list(again.asked("gps@c", "a").values()) == []
+    assert list(again.link("a").requested("gps@c").values()) == []
     carried(brokers, again.connect("c"), "b")
     carried(brokers, brokers["c"].connect("b"), "c")
-    assert list(brokers["c"].routes("gps@c", "b").values()) == [FAST]
-    assert list(again.routes("gps@c", "a").values()) == [FAST]
+    assert list(brokers["c"].link("b").routes("gps@c").values()) == [FAST]
+    assert list(again.link("a").routes("gps@c").values()) == [FAST]

@@ -38,7 +38,13 @@ services: {}
 FICKLE = AdaptiveSettings(crossing_s=0.0, window=20, sample=4)
 """A link forwards all as soon as it may, until the other side says that it drops much."""
 fickle_or_not = pytest.mark.parametrize("adaptive", [AdaptiveSettings(), FICKLE], ids=["steady", "fickle"])
-HASTE: dict[str, Any] = {"beat_s": 0.2, "silence_s": 20.0, "first_s": 0.02, "most_s": 0.2, "keep_s": 0.02}
+HASTE: dict[str, Any] = {
+    "heartbeat_interval_s": 0.2,
+    "silence_timeout_s": 20.0,
+    "first_retry_s": 0.02,
+    "max_retry_s": 0.2,
+    "save_interval_s": 0.02,
+}
 
 
 class Broker(World):
@@ -321,7 +327,7 @@ def test_nobody_is_linked_who_does_not_know_the_secret(tmp_path: Path) -> None:
         with pretender() as url:
             here.registry.add_link("wolf", url, SECRET)
             until(lambda: problem("wolf") not in ("", "None"), "it to be found out")
-            assert problem("wolf") == "whoever answered does not know the secret of the link to 'wolf'"
+            assert problem("wolf") == "the server that answered does not know the secret of the link to 'wolf'"
 
 
 @contextmanager

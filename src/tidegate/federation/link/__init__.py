@@ -4,8 +4,9 @@
 tells it what is needed, and says what each neighbour may see.
 """
 
+from tidegate.federation.link.context import LocalServices
 from tidegate.federation.link.dialer import PATH
-from tidegate.federation.link.federation import Federation, Local
+from tidegate.federation.link.federation import Federation
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.offers import Remote, offered
 from tidegate.federation.link.settings import LinkSettings
@@ -17,7 +18,7 @@ __all__ = [
     "Federation",
     "LinkClosed",
     "LinkSettings",
-    "Local",
+    "LocalServices",
     "Remote",
     "Socket",
     "Supply",

@@ -22,7 +22,7 @@ MAX_TEXT = 300
 
 
 class NeighbourFault(FederationError):  # noqa: N818 - says whose mistake it is
-    """A neighbour has sent what it must not: its session ends, and it has to wait before it may come back."""
+    """A neighbour has broken the protocol or a limit. Its session ends, and it must wait before it may reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +30,50 @@ class Bounds:
     """Limits for each neighbour."""
 
     control_bytes: int = 32 * 1024 * 1024
-    """Of one control message: a table of 200,000 filters, or the offers of 5,000 services."""
+    """Size of one control message: enough for a table of 200,000 filters, or the offers of 5,000 services."""
     event_bytes: int = 32 * 1024 * 1024
-    """Of one message with events: four times what a page of history has."""
+    """Size of one message with events: four times the size of a page of history."""
     services: int = 5_000
-    """Services that it offers, that it asks for, and that it says where to go on with."""
+    """Services in its offers, in its tables, and in a `resume` message."""
     attributes: int = 2_000
-    """Attributes of one service that it offers."""
+    """Attributes of one offered service."""
     offer_bytes: int = 8 * 1024 * 1024
-    """Of all that it offers."""
+    """Size of all offers together."""
     offer_values: int = 200_000
-    """Values of all that it offers, at every level: reading 200,000 takes a thread about half a second."""
+    """JSON values in all offers together, at every level. Reading 200,000 takes a thread about half a second."""
     depth: int = 32
-    """Levels of nesting in what it offers."""
+    """Levels of nesting in an offer."""
     filters: int = 200_000
-    """Filters that it asks for, of all services together."""
+    """Filters in all of its tables together."""
     filter_bytes: int = 64 * 1024
-    """Of one filter with its parameters."""
+    """Size of one filter with its parameters."""
     table_bytes: int = 64 * 1024 * 1024
-    """Of all filters that it asks for."""
+    """Size of the filters in all of its tables together."""
     relayed_filters: int = 50_000
-    """Filters that it asks for of services of other brokers. Fewer than we may ask those for: else one neighbour could
-    have us disconnected by another."""
+    """Filters that it requests for services of other brokers. This broker requests them from its own neighbours, so the
+    limit is lower than `filters`: otherwise one neighbour could get this broker disconnected by another."""
     relayed_bytes: int = 16 * 1024 * 1024
-    """Of these filters."""
+    """Size of the relayed filters."""
     partitions: int = MAX_PARTITIONS
-    """Partitions of one service that it sends events of."""
+    """Partitions of one service whose events it sends."""
     pages: int = 1_000
-    """Pages of history that it may wait for."""
+    """Unanswered requests for pages of history."""
     relayed_pages: int = 50
-    """Pages of history that are asked for at the next broker on its behalf, at one time; more of them wait."""
+    """Pages of history that are requested from the next broker on its behalf at the same time. Others wait."""
     rate: float = 20_000.0
-    """Units of work a second that its control messages may cost; see `cost_of`."""
+    """Units of work per second that its control messages may cost; see `cost_of`."""
     burst: float = 400_000.0
-    """Units of work that it may use at once, after it was quiet."""
+    """Units of work that it may use at once after a quiet time."""
     flood_s: float = 10.0
-    """How long it may exceed its rate, and be read more slowly, before it is disconnected."""
+    """How long it may exceed its rate before it is disconnected. Until then it is read more slowly."""
     first_wait_s: float = 1.0
-    """How long a neighbour that was disconnected for a fault has to wait; twice as long each time."""
+    """How long a neighbour must wait after its first fault. The time doubles with each further fault."""
     max_wait_s: float = 60.0
+    """The longest such time."""
 
 
 class Budget:
-    """The work that a neighbour may cause.
+    """A rate limit for the work that a neighbour causes: a token bucket whose debt the caller waits off.
 
     >>> now = 0.0
     >>> budget = Budget(Bounds(rate=10, burst=20, flood_s=2), lambda: now)
@@ -86,7 +87,10 @@ class Budget:
         self._exceeded_at: float | None = None
 
     def spend(self, units: float) -> float:
-        """Take units of work; return how many seconds to wait before it is done. Raises after a flood."""
+        """Charge units of work. Returns how many seconds the caller must wait before it does the work.
+
+        Raises `NeighbourFault` if the rate was exceeded for longer than `Bounds.flood_s`.
+        """
         bounds, now = self._bounds, self._clock()
         self._left = min(bounds.burst, self._left + (now - self._at) * bounds.rate) - units
         self._at = now
@@ -98,23 +102,23 @@ class Budget:
             self._exceeded_at = now
         if now - self._exceeded_at > bounds.flood_s:
             raise NeighbourFault(
-                f"it has sent more control messages than {bounds.rate:,.0f} units of work a second for over "
+                f"its control messages have cost more than {bounds.rate:,.0f} units of work a second for over "
                 f"{bounds.flood_s:g} s"
             )
         return -self._left / bounds.rate
 
 
 _COSTS = {"taken": 1, "history": 50, "offers": 5_000}
-"""Units of work of a message, whatever is in it; 5 of all others. An offer has every service be looked at again."""
+"""Fixed cost of a message, in units of work; other types cost 5. After `offers` every service is checked again."""
 _PARTS = {"hello": ("tables", "paths"), "reach": ("paths",), "update": ("add", "remove"), "table": ("entries",)}
-"""What each further unit is for."""
+"""The members of a message whose items are charged in addition."""
 
 
 def cost_of(message: Mapping[str, Any], size_bytes: int) -> float:
     """Return the units of work that a control message costs: about 20 µs each."""
     kind = str(message.get("type"))
     parts = (message.get(name) for name in _PARTS.get(kind, ("services",)))
-    count = sum(len(each) for each in parts if isinstance(each, Collection))
+    count = sum(len(part) for part in parts if isinstance(part, Collection))
     return _COSTS.get(kind, 5) + 2 * count + size_bytes / 256
 
 
@@ -122,44 +126,50 @@ def cost_of(message: Mapping[str, Any], size_bytes: int) -> float:
 
 
 def check_message(message: Mapping[str, Any], bounds: Bounds) -> None:
-    """Refuse a control message with more parts than it may have, or with names that nothing can have."""
+    """Raise `NeighbourFault` if a control message exceeds a limit or has an illegal name.
+
+    Malformed messages may also raise `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
+    """
     match message["type"]:
         case "offers":
-            _need_count(message["services"], bounds.services, "services in an offer")
-            values = sum(_check_offer(each, bounds) for each in message["services"])
+            _require_count(message["services"], bounds.services, "services in an offer")
+            values = sum(_check_offer(offer, bounds) for offer in message["services"])
             if values > bounds.offer_values:
                 raise NeighbourFault(f"expected at most {bounds.offer_values:,} values in all offers, not {values:,}")
         case "resume":
-            _need_count(message["services"], bounds.services, "services to go on with")
-            _need_services(message["services"])
-            for each in message["services"].values():
-                _check_begin(each["cursor"], each["marks"])
+            _require_count(message["services"], bounds.services, "services to resume")
+            _require_service_names(message["services"])
+            for point in message["services"].values():
+                _check_resume_point(point["cursor"], point["marks"])
         case "hello":
-            _need_count(message["tables"], bounds.services, "tables")
-            _need_services(message["tables"])
-            _need_paths(message["paths"])
+            _require_count(message["tables"], bounds.services, "tables")
+            _require_service_names(message["tables"])
+            _require_broker_names(message["paths"])
         case "reach":
-            _need_paths(message["paths"])
+            _require_broker_names(message["paths"])
         case "update" | "table":
-            _need_services([message["service"]])
-            for each in message["add"] if message["type"] == "update" else message["entries"]:
-                check_filter(each["filter"], each.get("params", ()), bounds)
+            _require_service_names([message["service"]])
+            for entry in message["add"] if message["type"] == "update" else message["entries"]:
+                check_filter(entry["filter"], entry.get("params", ()), bounds)
         case "history":
-            asked = message.get("filter")
-            if asked is not None:
-                check_filter(asked["text"], asked["params"], bounds)
+            filter_ = message.get("filter")
+            if filter_ is not None:
+                check_filter(filter_["text"], filter_["params"], bounds)
 
 
 def check_filter(text: str, params: Iterable[Any], bounds: Bounds) -> None:
-    """Refuse a filter that is too large to be read."""
-    size = len(text) + sum(len(each) if isinstance(each, str) else 8 for each in params)
+    """Raise `NeighbourFault` if a filter is too large."""
+    size = len(text) + sum(len(value) if isinstance(value, str) else 8 for value in params)
     if size > bounds.filter_bytes:
         raise NeighbourFault(f"expected a filter of at most {bounds.filter_bytes:,} bytes, not {size:,}")
 
 
 def check_tables(sizes: Collection[tuple[int, int]], bounds: Bounds) -> None:
-    """Refuse to keep more of what a neighbour asks for than it may; of each service, filters and characters."""
-    services, filters, size_bytes = len(sizes), sum(each for each, _ in sizes), sum(each for _, each in sizes)
+    """Raise `NeighbourFault` if a neighbour's tables are too large.
+
+    `sizes` has, for each table, the number of filters and of their characters.
+    """
+    services, filters, size_bytes = len(sizes), sum(count for count, _ in sizes), sum(size for _, size in sizes)
     if filters > bounds.filters:
         raise NeighbourFault(f"expected at most {bounds.filters:,} filters over a link, not {filters:,}")
     if size_bytes > bounds.table_bytes:
@@ -171,21 +181,21 @@ def check_tables(sizes: Collection[tuple[int, int]], bounds: Bounds) -> None:
 
 
 def check_relayed(sizes: Collection[tuple[int, int]], bounds: Bounds) -> None:
-    """Refuse to ask other brokers for more on a neighbour's behalf than it may; sizes as in `check_tables`."""
-    filters, size_bytes = sum(each for each, _ in sizes), sum(each for _, each in sizes)
+    """Raise `NeighbourFault` if a neighbour requests too much from other brokers. `sizes` as in `check_tables`."""
+    filters, size_bytes = sum(count for count, _ in sizes), sum(size for _, size in sizes)
     if filters > bounds.relayed_filters:
         raise NeighbourFault(
             f"expected at most {bounds.relayed_filters:,} filters of other brokers' services, not {filters:,}"
         )
     if size_bytes > bounds.relayed_bytes:
-        most = bounds.relayed_bytes
+        max_bytes = bounds.relayed_bytes
         raise NeighbourFault(
-            f"expected at most {most:,} bytes of filters of other brokers' services, not {size_bytes:,}"
+            f"expected at most {max_bytes:,} bytes of filters of other brokers' services, not {size_bytes:,}"
         )
 
 
 def _check_offer(offer: Mapping[str, Any], bounds: Bounds) -> int:
-    """Refuse an offer that is too deep or too wide; return how many values it has."""
+    """Return how many values an offer has. Raises `NeighbourFault` if it is too deep or has too many attributes."""
     depth, values = measure(offer, bounds.depth)
     if depth > bounds.depth:
         raise NeighbourFault(f"expected an offer with at most {bounds.depth} levels of nesting")
@@ -197,9 +207,9 @@ def _check_offer(offer: Mapping[str, Any], bounds: Bounds) -> int:
 
 
 def measure(value: Any, max_depth: int) -> tuple[int, int]:
-    """Return how deeply a value is nested and how many values it has; nothing below `max_depth` + 1 is looked at.
+    """Return the depth of a JSON value and the number of values in it. Levels below `max_depth` + 1 are not visited.
 
-    It does not recurse, as the value may be hostile.
+    It does not recurse, so a hostile value can't exhaust the stack.
 
     >>> measure({"a": [1, 2]}, 32)
     (3, 4)
@@ -208,34 +218,34 @@ def measure(value: Any, max_depth: int) -> tuple[int, int]:
     while level and depth <= max_depth:
         depth += 1
         values += len(level)
-        level = [inner for each in level for inner in _inner(each)]
+        level = [child for parent in level for child in _children(parent)]
     return depth, values
 
 
-def _inner(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _check_begin(cursor: Any, marks: Any) -> None:
-    is_whole = isinstance(marks, Mapping) and all(type(each) is int for each in marks.values())
-    if not isinstance(cursor, str | None) or not is_whole:
-        raise NeighbourFault(f"expected a cursor and marks to go on with, not {cursor!r:.60} and {marks!r:.60}")
+def _check_resume_point(cursor: Any, marks: Any) -> None:
+    are_offsets = isinstance(marks, Mapping) and all(type(offset) is int for offset in marks.values())
+    if not isinstance(cursor, str | None) or not are_offsets:
+        raise NeighbourFault(f"expected a cursor and marks to resume from, not {cursor!r:.60} and {marks!r:.60}")
 
 
-def _need_count(found: Collection[Any], most: int, what: str) -> None:
-    if len(found) > most:
-        raise NeighbourFault(f"expected at most {most:,} {what}, not {len(found):,}")
+def _require_count(items: Collection[Any], max_count: int, what: str) -> None:
+    if len(items) > max_count:
+        raise NeighbourFault(f"expected at most {max_count:,} {what}, not {len(items):,}")
 
 
-def _need_services(names: Iterable[str]) -> None:
+def _require_service_names(names: Iterable[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not is_name(name):
             raise NeighbourFault(f"expected the name of a service, not {name!r:.80}")
 
 
-def _need_paths(paths: Iterable[Iterable[str]]) -> None:
+def _require_broker_names(paths: Iterable[Iterable[str]]) -> None:
     for path in paths:
         for name in path:
             try:
@@ -245,10 +255,10 @@ def _need_paths(paths: Iterable[Iterable[str]]) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text of a neighbour as it may be shown: one line, without control characters, of bounded length.
+    """Return a neighbour's text in a form that is safe to show: one line, no control characters, bounded length.
 
     >>> printable("gone\\x1b[2J away")
     'gone?[2J away'
     """
-    shown = "".join(each if each.isprintable() else "?" for each in text[: MAX_TEXT + 1])
+    shown = "".join(char if char.isprintable() else "?" for char in text[: MAX_TEXT + 1])
     return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"

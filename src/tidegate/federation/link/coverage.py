@@ -1,8 +1,9 @@
-"""From where on a mirror has what a filter matches, and where a place in a mirror is at its origin.
+"""Sync points: from where on a mirror has all events of a filter, and where that is at the origin.
 
-A mirror has what was asked for while it was. The origin says, for each filter, from where on it looks for it: what is
-before that is history. Where both meet is a joint, in both streams: from one at or before a place in the mirror it can
-be counted where that place is at the origin, and so history be read from there on.
+A mirror has the events that were requested, from the moment they were requested. For each filter the origin says from
+where on it forwards it; everything before that is history. The same position in both streams is a sync point. From a
+sync point on, the records of the mirror tell which position of the origin each position of the mirror is, so a
+subscriber can continue in the origin's history with a cursor of the mirror.
 """
 
 from __future__ import annotations
@@ -15,93 +16,95 @@ import orjson
 
 from tidegate.errors import LogError
 from tidegate.federation.link.forwarder import reaches
-from tidegate.federation.link.history import BEGINNING, MOST, SIGN
-from tidegate.federation.link.records import place_of
+from tidegate.federation.link.history import BEGINNING, MAX_PAGE_RECORDS, SIGN
+from tidegate.federation.link.records import origin_position
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.lost import JOINT, is_gap
 
-KEPT = 16
-"""Joints of one mirror: the first, from which all others can be counted, and the newest, from which it takes least."""
+MAX_SYNC_POINTS = 16
+"""Sync points per mirror: the first, which precedes all others, and the newest, from which the least is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
-    """A place in a mirror and at its origin: what is before the one is before the other, and what is behind, behind."""
+class SyncPoint:
+    """The same position in a mirror and at its origin."""
 
-    here: Cursor
-    there: Cursor | None
-    """None: there was no stream yet."""
+    mirror: Cursor
+    origin: Cursor | None
+    """None: the origin had no stream yet."""
 
-    def said(self) -> list[str | None]:
-        """As it is kept."""
-        return [self.here.text, None if self.there is None else self.there.text]
+    def to_json(self) -> list[str | None]:
+        """Return both cursors as texts."""
+        return [self.mirror.text, None if self.origin is None else self.origin.text]
 
     @classmethod
-    def of(cls, said: Sequence[Any]) -> Joint:
-        """As it was kept."""
-        here, there = said
-        return cls(Cursor.from_text(here), None if there is None else Cursor.from_text(there))
+    def from_json(cls, document: Sequence[Any]) -> SyncPoint:
+        """Read what `to_json` returned. Raises a `CursorError` if a text is no cursor."""
+        mirror, origin = document
+        return cls(Cursor.from_text(mirror), None if origin is None else Cursor.from_text(origin))
 
-    def is_before(self, place: Cursor) -> bool:
-        """Whether a place in the mirror is this one or behind it."""
-        return self.here.generation == place.generation and reaches(place, self.here)
+    def is_before(self, cursor: Cursor) -> bool:
+        """True if a cursor of the mirror is at or after this point, in the same generation of the mirror."""
+        return self.mirror.generation == cursor.generation and reaches(cursor, self.mirror)
 
 
-class Joints:
-    """Some joints of one mirror, the oldest first."""
+class SyncPoints:
+    """The sync points of one mirror, the oldest first."""
 
-    def __init__(self, joints: Sequence[Joint] = ()) -> None:
-        self._joints = list(joints)
+    def __init__(self, points: Sequence[SyncPoint] = ()) -> None:
+        self._points = list(points)
 
-    def add(self, joint: Joint) -> bool:
-        """Take one more; say whether it is another than the last."""
-        if self._joints and self._joints[-1].here == joint.here:
+    def add(self, point: SyncPoint) -> bool:
+        """Add a point. Returns False if the newest one is at the same position. A new generation clears all others."""
+        if self._points and self._points[-1].mirror == point.mirror:
             return False
-        if self._joints and self._joints[-1].here.generation != joint.here.generation:
-            self._joints.clear()
-        self._joints.append(joint)
-        del self._joints[1:-KEPT]
+        if self._points and self._points[-1].mirror.generation != point.mirror.generation:
+            self._points.clear()
+        self._points.append(point)
+        del self._points[1:-MAX_SYNC_POINTS]
         return True
 
-    def before(self, place: Cursor) -> Joint | None:
-        """The newest that is not behind a place in the mirror."""
-        return next((each for each in reversed(self._joints) if each.is_before(place)), None)
+    def before(self, cursor: Cursor) -> SyncPoint | None:
+        """Return the newest point at or before a cursor of the mirror."""
+        return next((point for point in reversed(self._points) if point.is_before(cursor)), None)
 
     def to_json(self) -> str:
-        """As they are kept."""
-        return orjson.dumps([each.said() for each in self._joints]).decode()
+        """Return all points as a JSON text."""
+        return orjson.dumps([point.to_json() for point in self._points]).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Joints:
-        """As they were kept."""
-        return cls([Joint.of(said) for said in orjson.loads(text)])
+    def from_json(cls, text: str) -> SyncPoints:
+        """Read what `to_json` returned. Raises a `CursorError` if a text is no cursor."""
+        return cls([SyncPoint.from_json(document) for document in orjson.loads(text)])
 
 
-def at_origin(log: EventLog, mirror: str, joint: Joint | None, place: Cursor) -> Cursor | None:
-    """The place in history of a place in a mirror, counted from a joint before it; None: nobody can tell.
+def at_origin(log: EventLog, mirror: str, point: SyncPoint | None, cursor: Cursor) -> Cursor | None:
+    """Return the position in history of a cursor of a mirror. Reads the mirror from a sync point up to the cursor.
 
-    That is so where a part of the mirror in between has expired, and nothing behind it tells how far it was.
+    None if there is no sync point, or if a part of the mirror in between has expired and no record after it shows how
+    far it was. Reads the log: call it in a thread.
     """
-    if joint is None:
+    if point is None:
         return None
-    generation = "" if joint.there is None else joint.there.generation
-    offsets = {} if joint.there is None else dict(joint.there.offsets)
+    generation = "" if point.origin is None else point.origin.generation
+    offsets = {} if point.origin is None else dict(point.origin.offsets)
     marks: dict[str, int] = {}
     unknown: set[str] = set()
-    at = joint.here
+    """Partitions of the mirror with an expired part and no record after it yet."""
+    at = point.mirror
     try:
-        while not reaches(at, place):
-            read = log.read(mirror, at, MOST)
-            unknown.update(each.partition for each in read.gaps)
+        while not reaches(at, cursor):
+            read = log.read(mirror, at, MAX_PAGE_RECORDS)
+            unknown.update(gap.partition for gap in read.gaps)
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
-                if offset >= place.offsets.get(partition, 0) or record == JOINT:
+                if offset >= cursor.offsets.get(partition, 0) or record == JOINT:
                     continue
-                source, part, reached = place_of(record)
-                if source.split("/")[1] != generation:  # the origin's stream was made anew
+                source, origin_partition, origin_offset = origin_position(record)
+                if source.split("/")[1] != generation:  # the origin's stream was deleted and created again
                     generation, offsets, marks = source.split("/")[1], {}, {}
-                offsets[part], marks[part] = reached + 1, reached
-                if is_gap(record):  # which may end anywhere
-                    del marks[part]
+                offsets[origin_partition], marks[origin_partition] = origin_offset + 1, origin_offset
+                if is_gap(record):  # no record was there, so there is none to check at this offset
+                    del marks[origin_partition]
                 unknown.discard(partition)
             if not read.records and not read.gaps:
                 break

@@ -62,7 +62,7 @@ async def dial(url: str, settings: LinkSettings) -> Dialled:
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             compression=None,
             max_size=PART_BYTES * 2,
-            open_timeout=settings.handshake_s,
+            open_timeout=settings.handshake_timeout_s,
             close_timeout=1.0,
             ping_interval=None,  # heartbeats are our own, both ways
             proxy=None,
@@ -75,19 +75,19 @@ async def dial(url: str, settings: LinkSettings) -> Dialled:
     return Dialled(connection)
 
 
-def pauses(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
+def retry_delays(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
     """How long to wait before each try, for ever.
 
     Each is somewhere between half of its length and all of it: brokers that lost the same one do not all come at once.
 
-    >>> settings = LinkSettings("a", first_s=1.0, most_s=4.0)
-    >>> [0.5 <= pause / full <= 1 for pause, full in zip(pauses(settings, random.Random(1)), (1, 2, 4, 4))]
+    >>> settings = LinkSettings("a", first_retry_s=1.0, max_retry_s=4.0)
+    >>> [0.5 <= pause / full <= 1 for pause, full in zip(retry_delays(settings, random.Random(1)), (1, 2, 4, 4))]
     [True, True, True, True]
     """
-    full = settings.first_s
+    full = settings.first_retry_s
     while True:
         yield full * rng.uniform(0.5, 1.0)
-        full = min(full * 2, settings.most_s)
+        full = min(full * 2, settings.max_retry_s)
 
 
 def _closed(exc: ConnectionClosed) -> LinkClosed:

@@ -1,8 +1,9 @@
-"""Sends a neighbour what it has asked for of one service, from its cursor on.
+"""Sends a neighbour the events that it requests of one service, from its cursor on.
 
-A thread of its own reads the log, matches, and hands over batches; it waits while too many of them are under way.
-What a neighbour does not see is taken off before its filters are asked: they can't tell of it either. Where asking
-costs more than it saves only a sample is asked about, and all is sent: its receiver drops what nobody wants.
+A thread per forwarder reads the log, matches and hands over batches. It waits while too many batches are unconfirmed.
+Attributes that the neighbour may not see are removed before its filters are evaluated, so that no filter can reveal
+them. If filtering costs more than it saves, only a sample is matched and all events are sent; the receiver drops the
+unwanted ones.
 """
 
 from __future__ import annotations
@@ -17,322 +18,339 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from tidegate.errors import CursorError, LogError
-from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.link.record_matcher import RecordMatcher
+from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.federation.link.settings import LinkSettings
-from tidegate.federation.link.sieve import Sieve
-from tidegate.federation.routes import Adaptive, State
+from tidegate.federation.routes import Adaptive, TableState
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
 from tidegate.logs.lost import JOINT, Lost, is_gap, is_note
 from tidegate.model import Schema
 from tidegate.model.hashed_ids import HashedIds
 
-MOST = 2_000
-"""Events of one pass."""
-LOOK_S = 0.02
-"""How long other filters wait where no event comes."""
-PAUSE_S = 0.001
-"""After a pass: the next one finds more, which costs little more than finding one."""
-ABSENT_S = 0.2
-"""Between two looks for a stream that is not there yet."""
-TELL_S = 0.5
-"""How often a neighbour for whom nothing comes is told how far it was looked for."""
+MAX_READ_RECORDS = 2_000
+"""Records of one read."""
+POLL_INTERVAL_S = 0.02
+"""How long changed filters may wait while no event comes."""
+BATCHING_DELAY_S = 0.001
+"""Pause after a read, so that the next one finds more events: reading many costs little more than reading one."""
+RETRY_INTERVAL_S = 0.2
+"""Between two attempts to read a stream that does not exist yet, or that fails."""
+POSITION_INTERVAL_S = 0.5
+"""How often a neighbour that gets no events is told how far its filters were evaluated."""
 
 _log = structlog.get_logger("tidegate.link")
+
+PositionCallback = Callable[[Cursor | None], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Where a service's events come from, and what a neighbour sees of them."""
+    """The stream of a service, and what a neighbour sees of its events."""
 
     service: str
-    """As all brokers call it: `gps@city`."""
+    """The name of the service among brokers: `gps@city`."""
     stream: str
-    """In our log."""
+    """The name of its stream in our log."""
     schema: Schema
+    """What the neighbour sees."""
     hidden: frozenset[str] = frozenset()
-    """What the neighbour does not see, `_id` included where ids are hashed for it."""
+    """Attributes that the neighbour does not see, with `_id` if ids are hashed for it."""
     ids: HashedIds | None = None
-    """How ids are hashed for the neighbour; None: it sees them as they are."""
+    """Hashes the ids for the neighbour. None: it sees them unchanged."""
 
     @property
     def is_own(self) -> bool:
-        """Whether events have their origin here; others have their place there in them already."""
+        """True if this broker is the origin. Records of other origins already contain their position there."""
         return self.stream != self.service
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Where a neighbour goes on: behind a cursor in our stream, without what is at or below its marks."""
+class ResumePoint:
+    """Where forwarding continues: after a cursor of our stream, without records at or below the marks."""
 
     cursor: str | None = None
-    """None: with what comes from now on; empty: with the beginning of a stream that was not there yet."""
+    """None: with new events. Empty: with the first event of a stream that did not exist yet."""
     marks: Mapping[str, int] = field(default_factory=dict)
+    """By source, the offset of the last record that the neighbour has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Some events on their way, and the cursor behind all that was considered."""
+class OutgoingBatch:
+    """Events to send, and the cursor after all events that were considered for them."""
 
     records: Sequence[bytes]
     cursor: str
     is_coarse: bool = False
-    """Whether some of them may be wanted by nobody: they were not all asked about."""
+    """True if some of the events may match no requested filter, because not all were matched."""
 
 
 class Forwarder:
-    """One neighbour's events of one service."""
+    """Forwards one service to one neighbour in a thread of its own, which starts with the object."""
 
     def __init__(
         self,
         log: EventLog,
         supply: Supply,
-        begin: Begin,
+        begin: ResumePoint,
         entries: Mapping[int, Filter],
-        state: State,
-        hand: Callable[[Batch], None],
+        state: TableState,
+        send: Callable[[OutgoingBatch], None],
         settings: LinkSettings,
         policy: Adaptive | None = None,
         sign: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None,
     ) -> None:
-        """`hand` is called in the forwarder's thread with every batch; each is to be answered by `taken`.
+        """`send` is called in the forwarder's thread; each batch must be confirmed with `confirm`.
 
-        `policy` says whether events are filtered, and belongs to the forwarder's thread; None: they always are.
-        `sign` signs records of our own as they leave; None: they leave as they are.
+        `entries` are the filters of the neighbour's table, and `state` its version. `policy` decides whether events
+        are filtered, and is used in the forwarder's thread only; None: they always are. `sign` signs records of our
+        own; None: they are sent unsigned.
         """
         self._sign = sign
-        self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
+        self.supply, self._log, self._begin, self._send, self._settings = supply, log, begin, send, settings
         self._policy = policy
-        self._state: State | None = None
-        """Of what the loop has told it to look for."""
+        self._state: TableState | None = None
+        """The state of the table whose filters were passed to the thread last."""
         self.forwarded = self.stopped = self.gaps = 0
-        """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
-        self._sieve = Sieve(supply.schema, supply.hidden)
-        self._changes: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._room = threading.BoundedSemaphore(settings.under_way)
+        """Events sent, events that matched no filter, and gaps."""
+        self._matcher = RecordMatcher(supply.schema, supply.hidden)
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        """Calls for the thread, which runs them between two reads."""
+        self._in_flight = threading.BoundedSemaphore(settings.max_in_flight)
+        """Acquired for every batch, released when the neighbour confirms it."""
         self._is_closed = False
         self._position: Cursor | None = None
-        self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
-        self._told_at, self._told = 0.0, ""
-        self._is_anew = False
-        """Whether all that was in the stream is lost, and the neighbour has yet to be told."""
-        self._owed: set[str] = set()
-        """Partitions of which something is lost, it is not known yet up to where."""
+        self._position_requests: list[tuple[Cursor, PositionCallback]] = []
+        """Callbacks, and the position after which each is called."""
+        self._sent_at, self._sent_cursor = 0.0, ""
+        """When the last batch was sent, and its cursor."""
+        self._was_recreated = False
+        """True if the stream was deleted and created again, and the neighbour has not been told of the gap."""
+        self._open_gaps: set[str] = set()
+        """Partitions of a mirror with a gap whose end at the origin is not known yet."""
         self.first = begin.cursor
-        """Where it began; None: it has not yet."""
-        self.is_known = False
-        """Whether the neighbour knows that it has begun."""
+        """The first cursor. None: forwarding has not started."""
+        self.is_confirmed = False
+        """True once the neighbour has confirmed a batch."""
         self.has_begun = False
-        """Whether what comes from now on is looked at."""
-        self.want(entries, state)
+        """True once a batch was sent: from then on every event is matched for the neighbour."""
+        self.set_filters(entries, state)
         self._thread = threading.Thread(target=self._run, name=f"link-{supply.service}", daemon=True)
         self._thread.start()
 
-    # For the event loop ------------------------------------------------------------
+    # Called on the event loop ------------------------------------------------------
 
-    def want(self, entries: Mapping[int, Filter], state: State) -> None:
-        """Look for these from the next event on: a table of some state."""
+    def set_filters(self, entries: Mapping[int, Filter], state: TableState) -> None:
+        """Replace all filters from the next read on. `state` is that of the table that they are from."""
         if state != self._state:
             self._state = state
-            self._changes.put(lambda: self._sieve.want(entries))
+            self._commands.put(lambda: self._matcher.set_filters(entries))
 
-    def change(self, add: Mapping[int, Filter], remove: Sequence[int], state: State) -> None:
-        """Look for some more and some less, in one step to a state."""
+    def change_filters(self, add: Mapping[int, Filter], remove: Sequence[int], state: TableState) -> None:
+        """Add and remove filters from the next read on, in one step that leads to `state`."""
         if state != self._state:
             self._state = state
-            self._changes.put(lambda: self._sieve.change(add, remove))
+            self._commands.put(lambda: self._matcher.change(add, remove))
 
-    def ask(self, answer: Callable[[Cursor | None], object]) -> None:
-        """Say, in the forwarder's thread, how far it is when all that is there now was handed over.
+    def request_position(self, callback: PositionCallback) -> None:
+        """Call back, in the forwarder's thread, with its cursor once all events that exist now were sent.
 
-        Whatever comes behind that place is looked at for all that is wanted now. None: there is no stream yet.
+        Every event after that cursor is matched against all filters that are set now. The callback gets None if the
+        stream does not exist or the forwarder is closed.
         """
-        self._changes.put(lambda: self._ask(answer))
+        self._commands.put(lambda: self._add_position_request(callback))
 
     @property
-    def rest(self) -> Begin:
-        """Where another takes its place: whoever begins behind the cursor that was handed over last misses nothing."""
-        return Begin(self._told, self._begin.marks) if self.has_begun else self._begin
+    def rest(self) -> ResumePoint:
+        """Where another forwarder continues without losing events: after the last cursor that was sent."""
+        return ResumePoint(self._sent_cursor, self._begin.marks) if self.has_begun else self._begin
 
-    def taken(self, events: int, dropped: int) -> None:
-        """The neighbour has taken a batch, of which nobody there wants some."""
-        self.is_known = True
+    def confirm(self, events: int, dropped: int) -> None:
+        """Note that the neighbour has taken a batch and dropped some of its events, which nobody there wants."""
+        self.is_confirmed = True
         policy = self._policy
         if policy is not None and events:
-            self._changes.put(lambda: policy.dropped(dropped, events))
-        self._leave_room()
+            self._commands.put(lambda: policy.report_dropped(dropped, events))
+        self._release()
 
     def close(self) -> None:
-        """Send nothing more; what is under way is as if it were not."""
+        """Send nothing more. The thread ends soon; the state of unconfirmed batches does not matter."""
         self._is_closed = True
-        self._leave_room()
+        self._release()
 
-    def _leave_room(self) -> None:
-        with suppress(ValueError):  # nothing is under way: a neighbour who takes what it was not given gets no more
-            self._room.release()
+    def _release(self) -> None:
+        with suppress(ValueError):  # nothing is in flight: the neighbour confirms what it was not sent
+            self._in_flight.release()
 
     # The thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._is_closed:
             try:
-                self._obey()
+                self._run_commands()
                 self._step()
-            except CursorError:  # the stream was made anew
+            except CursorError:  # the stream was deleted and created again
                 self.gaps += 1
-                self._begin = Begin("", self._begin.marks)
-                self._position, self._is_anew = None, True
-            except LogError:  # there is no stream yet: all of it will be new
+                self._begin = ResumePoint("", self._begin.marks)
+                self._position, self._was_recreated = None, True
+            except LogError:  # the stream does not exist yet: all of its events will be new
                 if self._begin.cursor is None:
-                    self._begin = Begin("", self._begin.marks)
-                    self._give([], "")
-                self._answer_all()
-                time.sleep(ABSENT_S)
+                    self._begin = ResumePoint("", self._begin.marks)
+                    self._send_batch([], "")
+                self._cancel_position_requests()
+                time.sleep(RETRY_INTERVAL_S)
             except Exception as problem:
                 _log.warning("can't forward", service=self.supply.service, problem=repr(problem))
-                time.sleep(ABSENT_S)
-        self._answer_all()
-        self._sieve.close()
+                time.sleep(RETRY_INTERVAL_S)
+        self._cancel_position_requests()
+        self._matcher.close()
 
     def _step(self) -> None:
+        """Wait a moment for events and send them; then answer position requests."""
         if self._position is None:
-            self._position = self._first()
-            self._give(self._anew(self._position) if self._is_anew else [], self._position.text)
-            self._is_anew = False
-        elif not self._reached(self._position) and self._log.wait(self.supply.stream, self._position, LOOK_S):
-            self._position = self._pass(self._position)
-            time.sleep(PAUSE_S)
-        reached = self._reached(self._position)
-        if reached or time.monotonic() - self._told_at > TELL_S:
-            # Who is told where something begins goes on there after a break: not before, where that would come twice.
-            self._told_at = time.monotonic()
-            if self._position.text != self._told:
-                self._give([], self._position.text)
-        for each in reached if not self._is_closed else ():
-            self._asked.remove(each)
-            each[1](self._position)
+            self._position = self._first_position()
+            gaps = self._gaps_of_recreated_stream(self._position) if self._was_recreated else []
+            self._send_batch(gaps, self._position.text)
+            self._was_recreated = False
+        elif not self._due(self._position) and self._log.wait(self.supply.stream, self._position, POLL_INTERVAL_S):
+            self._position = self._forward(self._position)
+            time.sleep(BATCHING_DELAY_S)
+        due = self._due(self._position)
+        if due or time.monotonic() - self._sent_at > POSITION_INTERVAL_S:
+            # Send the cursor before a position request is answered: after a break the neighbour then continues from
+            # there. From an earlier cursor it would get events again that it has read as history.
+            self._sent_at = time.monotonic()
+            if self._position.text != self._sent_cursor:
+                self._send_batch([], self._position.text)
+        for request in due if not self._is_closed else ():
+            self._position_requests.remove(request)
+            request[1](self._position)
 
-    def _reached(self, position: Cursor) -> list[tuple[Cursor, Callable[[Cursor | None], object]]]:
-        """Who can be told how far it is."""
-        return [each for each in self._asked if reaches(position, each[0])]
+    def _due(self, position: Cursor) -> list[tuple[Cursor, PositionCallback]]:
+        """Return the position requests that can be answered at a position."""
+        return [request for request in self._position_requests if reaches(position, request[0])]
 
-    def _obey(self) -> None:
+    def _run_commands(self) -> None:
         with suppress(Empty):
             while True:
-                self._changes.get_nowait()()
+                self._commands.get_nowait()()
 
-    def _ask(self, answer: Callable[[Cursor | None], object]) -> None:
+    def _add_position_request(self, callback: PositionCallback) -> None:
         try:
-            self._asked.append((self._log.end(self.supply.stream), answer))
+            self._position_requests.append((self._log.end(self.supply.stream), callback))
         except LogError:
-            answer(None)
+            callback(None)
 
-    def _answer_all(self) -> None:
-        while self._asked:
-            self._asked.pop()[1](None)
+    def _cancel_position_requests(self) -> None:
+        while self._position_requests:
+            self._position_requests.pop()[1](None)
 
-    def _first(self) -> Cursor:
-        """Where to begin; what its neighbour has may be beyond what it was told."""
+    def _first_position(self) -> Cursor:
+        """Return where to start. Raises a `CursorError` if the neighbour's cursor is not one of this stream."""
         if self._begin.cursor is None:
             return self._log.end(self.supply.stream)
         if not self._begin.cursor:
             return self._log.begin(self.supply.stream)
         cursor = Cursor.from_text(self._begin.cursor)
-        self._log.read(self.supply.stream, cursor, 1)  # else it is no place in this stream
+        self._log.read(self.supply.stream, cursor, 1)
         return cursor
 
-    def _pass(self, position: Cursor) -> Cursor:
-        read = self._log.read(self.supply.stream, position, MOST)
-        if self._is_closed:  # another may have taken its place, and the policy
+    def _forward(self, position: Cursor) -> Cursor:
+        """Read, match and send the events after a position. Returns the position after them."""
+        read = self._log.read(self.supply.stream, position, MAX_READ_RECORDS)
+        if self._is_closed:  # another forwarder may use the policy now
             return position
-        self._obey()  # whoever had asked before these events were put out gets them
-        lost = self._lost(read)
-        chosen, is_coarse = self._sent(read)
-        chosen = [*lost, *chosen]
+        self._run_commands()  # filters that were set before these events were appended must match them
+        gaps = self._gaps(read)
+        selected, is_coarse = self._select(read)
+        records = [*gaps, *selected]
         at = 0
-        while at < len(chosen):
-            behind = at + self._fits(chosen[at:])
-            is_last = behind == len(chosen)
-            # A cursor behind a part of what was read is not known: the marks say what of the rest is there already.
-            self._give(chosen[at:behind], (read.cursor if is_last else position).text, is_coarse)
-            at = behind
+        while at < len(records):
+            end = at + self._batch_size(records[at:])
+            # There is no cursor between two records of a read. After a break the neighbour's marks tell which records
+            # of the rest it has.
+            cursor = read.cursor if end == len(records) else position
+            self._send_batch(records[at:end], cursor.text, is_coarse)
+            at = end
         return read.cursor
 
-    def _wanted(self, records: Sequence[bytes]) -> tuple[Sequence[int], bool]:
-        """Which records are sent, by their place among them, and whether some of them may be wanted by nobody."""
+    def _match(self, records: Sequence[bytes]) -> tuple[Sequence[int], bool]:
+        """Return the indices of the records to send, and whether some of them may match no filter."""
         policy = self._policy
         if policy is None:
-            return self._sieve.wanted(records), False
-        if self._sieve.is_blind:  # what can't be judged here can't be there
-            policy.decide_all(len(records), 0, 0, 0.0)  # they are forwarded, and nobody was asked
+            return self._matcher.match(records), False
+        if self._matcher.matches_all:  # a filter that can't be evaluated here can't be evaluated by the receiver
+            policy.decide_all(len(records), 0, 0, 0.0)  # all are forwarded, and none was matched
             return range(len(records)), False
-        asked = policy.asked_of(len(records))
-        begun = time.thread_time()
-        found = self._sieve.wanted([records[n] for n in asked]) if asked else ()
-        spent_s = time.thread_time() - begun
-        is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
-        # Where only a sample was asked about, all is sent, though the policy was told otherwise meanwhile: by the
-        # forwarder whose place this one took, which may have a word under way.
-        return (range(len(records)), True) if is_coarse or len(asked) < len(records) else (found, False)
+        sample = policy.sample_of(len(records))
+        started = time.thread_time()
+        matched = self._matcher.match([records[n] for n in sample]) if sample else ()
+        spent_s = time.thread_time() - started
+        is_coarse = policy.decide_all(len(records), len(sample), len(sample) - len(matched), spent_s)
+        # If only a sample was matched, everything is sent, even if the policy has turned meanwhile: a late command of
+        # the previous forwarder may have changed it.
+        return (range(len(records)), True) if is_coarse or len(sample) < len(records) else (matched, False)
 
-    def _sent(self, read: Read) -> tuple[list[bytes], bool]:
-        """What is sent of what was read, and whether some of it may be wanted by nobody."""
+    def _select(self, read: Read) -> tuple[list[bytes], bool]:
+        """Return the records to send, and whether some of them may match no filter. Gap records are always sent."""
         records: Sequence[bytes] = read.records
         has_notes = not self.supply.is_own and any(map(is_note, records))
-        events = [n for n, each in enumerate(records) if not is_note(each)] if has_notes else range(len(records))
-        wanted, is_coarse = self._wanted([records[n] for n in events] if has_notes else records)
-        self.stopped += len(events) - len(wanted)
-        gaps = [n for n, each in enumerate(records) if is_gap(each)] if has_notes else []
-        chosen = self._chosen(read, sorted([*gaps, *(events[n] for n in wanted)]) if has_notes else wanted)
-        self.forwarded += sum(not is_gap(each) for each in chosen) if gaps else len(chosen)
-        return chosen, is_coarse
+        events = [n for n, record in enumerate(records) if not is_note(record)] if has_notes else range(len(records))
+        matched, is_coarse = self._match([records[n] for n in events] if has_notes else records)
+        self.stopped += len(events) - len(matched)
+        gaps = [n for n, record in enumerate(records) if is_gap(record)] if has_notes else []
+        indices = sorted([*gaps, *(events[n] for n in matched)]) if has_notes else matched
+        selected = self._outgoing(read, indices)
+        self.forwarded += sum(not is_gap(record) for record in selected) if gaps else len(selected)
+        return selected, is_coarse
 
-    def _anew(self, begin: Cursor) -> list[bytes]:
-        """What stands for all that was in a stream that was made anew."""
+    def _gaps_of_recreated_stream(self, begin: Cursor) -> list[bytes]:
+        """Return gap records for all events of a stream that was deleted and created again."""
         if not self.supply.is_own:
-            self._owed.update(begin.offsets)
+            self._open_gaps.update(begin.offsets)
             return []
-        return [Lost(self._source(begin, each), 0, at).note() for each, at in begin.offsets.items()]
+        return [Lost(self._source(begin, partition), 0, at).note() for partition, at in begin.offsets.items()]
 
-    def _lost(self, read: Read) -> list[bytes]:
-        """What stands for records that had expired before they were read.
+    def _gaps(self, read: Read) -> list[bytes]:
+        """Return gap records for events that expired before they were read.
 
-        Of another broker's service it is known where that was at the origin once there is a record behind it.
+        In a mirror the offsets of a gap at the origin are known only once there is a record after it.
         """
         self.gaps += len(read.gaps)
         if self.supply.is_own:
             return [Lost(self._source(read.cursor, each), at, to).note() for each, at, to, _ in map(astuple, read.gaps)]
-        self._owed.update(each.partition for each in read.gaps)
-        found = []
-        for record, (partition, _) in zip(read.records, read.places, strict=True) if self._owed else ():
-            if partition in self._owed and record != JOINT:
-                self._owed.discard(partition)
-                source, _, offset = place_of(record)
+        self._open_gaps.update(gap.partition for gap in read.gaps)
+        gaps = []
+        for record, (partition, _) in zip(read.records, read.places, strict=True) if self._open_gaps else ():
+            if partition in self._open_gaps and record != JOINT:
+                self._open_gaps.discard(partition)
+                source, _, offset = origin_position(record)
                 if not is_gap(record):
-                    found.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
-        return found
+                    gaps.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
+        return gaps
 
     def _source(self, cursor: Cursor, partition: str) -> str:
         return f"{self.supply.service}/{cursor.generation}/{partition}"
 
-    def _chosen(self, read: Read, wanted: Sequence[int]) -> list[bytes]:
-        """Those records as they leave, without what the neighbour has already."""
+    def _outgoing(self, read: Read, indices: Sequence[int]) -> list[bytes]:
+        """Return records as the neighbour gets them, without those that it has."""
         supply = self.supply
-        found = []
-        for n in wanted:
+        outgoing = []
+        for n in indices:
             record = read.records[n]
             if supply.is_own:
                 partition, offset = read.places[n]
                 source = self._source(read.cursor, partition)
                 if offset > self._begin.marks.get(source, -1):
-                    found.append(dressed(record, None, f"{source}:{offset}", supply.hidden, supply.ids))
+                    outgoing.append(with_metadata(record, None, f"{source}:{offset}", supply.hidden, supply.ids))
             else:
-                source, _, offset = place_of(record)
+                source, _, offset = origin_position(record)
                 if offset > self._begin.marks.get(source, -2):
-                    found.append(record)
-        return found
+                    outgoing.append(record)
+        return outgoing
 
-    def _fits(self, records: Sequence[bytes]) -> int:
+    def _batch_size(self, records: Sequence[bytes]) -> int:
+        """Return how many of these records fit in one batch; at least one."""
         size = 0
         for n, record in enumerate(records[: self._settings.batch_events]):
             size += len(record)
@@ -340,17 +358,18 @@ class Forwarder:
                 return n
         return min(len(records), self._settings.batch_events)
 
-    def _give(self, records: Sequence[bytes], behind: str, is_coarse: bool = False) -> None:
+    def _send_batch(self, records: Sequence[bytes], cursor: str, is_coarse: bool = False) -> None:
+        """Send a batch once fewer than `LinkSettings.max_in_flight` are unconfirmed. Sends nothing after `close`."""
         records = records if self._sign is None else self._sign(records)
-        self._room.acquire()
+        self._in_flight.acquire()
         if self._is_closed:
-            self._leave_room()  # a pass may have more to give
+            self._release()  # the same read may have more batches, which must not block
             return
-        self.first = behind if self.first is None else self.first
-        self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
-        self._hand(Batch(records, behind, is_coarse))
+        self.first = cursor if self.first is None else self.first
+        self._sent_at, self._sent_cursor, self.has_begun = time.monotonic(), cursor, True
+        self._send(OutgoingBatch(records, cursor, is_coarse))
 
 
 def reaches(cursor: Cursor, other: Cursor) -> bool:
-    """Whether a cursor is nowhere before another."""
+    """True if a cursor is at or after another in every partition of the other. Generations are not compared."""
     return all(cursor.offsets.get(partition, 0) >= offset for partition, offset in other.offsets.items())

@@ -1,4 +1,4 @@
-"""A neighbour's service as a stream of our own log: each event once, in its origin's order."""
+"""A local copy of another broker's service: each event once, in the order of its origin."""
 
 from __future__ import annotations
 
@@ -11,194 +11,206 @@ import orjson
 
 from tidegate.errors import FederationError, LogError
 from tidegate.federation.link.bounds import MAX_PARTITIONS
-from tidegate.federation.link.records import Place, arrived, place_of
+from tidegate.federation.link.records import OriginPosition, check_received, origin_position
 from tidegate.federation.link.signing import Verifier, time_of
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.lost import JOINT, Lost, is_gap
 
-MOST = 2_000
-"""Records that are read at once when a mirror is opened."""
+MAX_READ_RECORDS = 2_000
+"""Records of one read when a mirror is opened."""
 MAX_FORGED = 64
-"""Forged signatures in one message, each of which takes 100 µs to verify: then its sender is disconnected."""
+"""Forged signatures in one message before its sender is disconnected: each takes 100 µs to verify."""
 MAX_RETIRED = 256
 """Sources of former generations that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a mirror has come."""
+    """How far a mirror has come. Saved in the registry."""
 
-    there: str | None = None
-    """The cursor, in the neighbour's stream, behind all that was considered for us; None: we begin with what comes."""
+    upstream: str | None = None
+    """The cursor in the neighbour's stream after all events that were considered for us. None: start with new ones."""
     marks: Mapping[str, int] = field(default_factory=dict)
-    """By source, the offset at the origin of the last record that is here."""
-    here: str | None = None
-    """The end of the mirror when that was so: what is behind it is looked at when it is opened."""
+    """By source, the offset at the origin of the last record that the mirror has."""
+    mirror_end: str | None = None
+    """The end of the mirror at that time. Later records are read when the mirror is opened."""
     retired: Sequence[str] = ()
-    """Sources that others have taken the place of: a stream that was made anew does not come back."""
+    """Sources of former generations, whose records are refused: a stream that was deleted does not come back."""
     signed_at: Mapping[str, int] = field(default_factory=dict)
-    """By partition, when the newest record was signed, where records must be: none of a generation before it comes."""
+    """By partition, when its newest record was signed, if signatures are required. An older generation is refused."""
 
     def to_json(self) -> str:
-        """As it is kept."""
-        said = {"there": self.there, "marks": self.marks, "here": self.here, "retired": list(self.retired)}
-        said |= {"signed_at": dict(self.signed_at)}
-        return orjson.dumps(said).decode()
+        """Return the progress as a JSON text."""
+        document: dict[str, Any] = {"there": self.upstream, "marks": self.marks, "here": self.mirror_end}
+        document |= {"retired": list(self.retired), "signed_at": dict(self.signed_at)}
+        return orjson.dumps(document).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
-        """As it was kept."""
-        said: dict[str, Any] = orjson.loads(text)
-        retired, signed_at = tuple(said.get("retired", ())), said.get("signed_at", {})
-        return cls(said["there"], said["marks"], said["here"], retired, signed_at)
+        """Read what `to_json` returned."""
+        document: dict[str, Any] = orjson.loads(text)
+        retired, signed_at = tuple(document.get("retired", ())), document.get("signed_at", {})
+        return cls(document["there"], document["marks"], document["here"], retired, signed_at)
 
 
-class Taken(NamedTuple):
-    """What became of the events that came."""
+class Appended(NamedTuple):
+    """How many events of a batch were appended or not, and why."""
 
     added: int
     dropped: int
-    """Nobody wants them."""
+    """Match no requested filter."""
     repeated: int
-    """They were here."""
+    """Are in the mirror already."""
     unsigned: int = 0
-    """They have no valid signature of their origin, whose keys are pinned."""
+    """Lack a valid signature, though keys of their origin are pinned."""
 
 
 class Mirror:
-    """Appends what comes over a link. Whoever asks how far it is is told of nothing that is not there yet."""
+    """Appends the events that come over a link to a stream of our log.
+
+    Methods read and write the log: call them in threads. They may be called concurrently; the progress that they
+    report covers only events that are in the log.
+    """
 
     def __init__(
         self,
         log: EventLog,
         name: str,
-        kept: Progress | None = None,
+        saved: Progress | None = None,
         verifier: Verifier | None = None,
         max_partitions: int = MAX_PARTITIONS,
     ) -> None:
-        """`kept` is how far it had come, at least: what was appended since is found in the mirror itself.
+        """Open a mirror. `saved` is its last saved progress; records that were appended since are read from the log.
 
-        `verifier` says which records the origin has signed; None: they need no signature.
+        `verifier` tells which records the origin has signed. None: no signature is required.
         """
         self._log, self.name = log, name
         self._verifier, self._max_partitions = verifier, max_partitions
-        self._is_owed: set[str] = set()
-        """Partitions of which something was refused since the last record: readers were told, or will be."""
-        kept = kept or Progress()
-        self._retired = dict.fromkeys(kept.retired)
-        self._signed_at = dict(kept.signed_at)
-        self.there = kept.there
-        self._marks = dict(kept.marks)
+        self._refused: set[str] = set()
+        """Partitions of which a record was refused since the last accepted one."""
+        saved = saved or Progress()
+        self._retired = dict.fromkeys(saved.retired)
+        self._signed_at = dict(saved.signed_at)
+        self.upstream = saved.upstream
+        self._marks = dict(saved.marks)
         self._partitions: set[str] = set()
         self._lock = Lock()
         self._is_closed = False
-        self._catch_up(kept.here)
+        self._catch_up(saved.mirror_end)
 
-    def _catch_up(self, here: str | None) -> None:
+    def _catch_up(self, saved_end: str | None) -> None:
+        """Read the records after the saved end, and move the marks up to them."""
         try:
-            at = Cursor.from_text(here) if here is not None else self._log.begin(self.name)
-            while (read := self._log.read(self.name, at, MOST)).records:
+            at = Cursor.from_text(saved_end) if saved_end is not None else self._log.begin(self.name)
+            while (read := self._log.read(self.name, at, MAX_READ_RECORDS)).records:
                 for record in read.records:
                     if record != JOINT:
-                        place = Place(*place_of(record))
-                        self._is_new(place)
-                        self._note_time(place, time_of(record) if self._verifier is not None else None)
+                        position = origin_position(record)
+                        self._advance(position)
+                        self._note_time(position, time_of(record) if self._verifier is not None else None)
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
-        except LogError:  # there is none yet, or it was made anew
-            self._marks = self._marks if here is None else {}
+        except LogError:  # the mirror does not exist yet, or was deleted and created again
+            self._marks = self._marks if saved_end is None else {}
 
     @property
     def marks(self) -> dict[str, int]:
-        """How far each source is here."""
+        """By source, the offset at the origin of the last record that the mirror has."""
         with self._lock:
             return dict(self._marks)
 
     def progress(self) -> Progress:
-        """What to keep."""
+        """Return the progress to save."""
         with self._lock:
             return self._progress()
 
     def _progress(self) -> Progress:
         try:
-            here = self._log.end(self.name).text
+            end = self._log.end(self.name).text
         except LogError:
-            here = None
-        return Progress(self.there, dict(self._marks), here, tuple(self._retired), dict(self._signed_at))
+            end = None
+        return Progress(self.upstream, dict(self._marks), end, tuple(self._retired), dict(self._signed_at))
 
     def close(self) -> Progress:
-        """Add nothing more, not even what somebody judges just now; what to keep is how far it has come then."""
+        """Refuse further appends and return the final progress. Waits for an append that is running."""
         with self._lock:
             self._is_closed = True
             return self._progress()
 
     def append(
-        self, records: Sequence[bytes], there: str, wanted: Callable[[Sequence[bytes]], Sequence[int]] | None = None
-    ) -> Taken:
-        """Add what is not here yet; `there` is the cursor behind it all, in the neighbour's stream.
+        self,
+        records: Sequence[bytes],
+        upstream: str,
+        selector: Callable[[Sequence[bytes]], Sequence[int]] | None = None,
+    ) -> Appended:
+        """Append the records that are new. `upstream` is the cursor after all of them in the neighbour's stream.
 
-        `wanted` says which of the records somebody wants; None: all. The others are passed over, and do not come again.
-        Where the log refuses, a part may have been added: the mirror is to be opened anew, and sees which.
+        `selector` returns the indices of the records that somebody wants; None: all. The others are dropped for good.
+        Raises a `FederationError` if a record is malformed, and a `LogError` if the log fails or the mirror is closed.
+        After a `LogError` some records may have been appended: open the mirror again, which finds them.
         """
         by_partition: dict[str, list[bytes]] = {}
         added = dropped = repeated = unsigned = 0
         with self._lock:
-            if self._is_closed:  # what it would add may be on its way again, to a mirror that has taken its place
+            if self._is_closed:  # another mirror may have been opened, and may get these records again
                 raise LogError(f"the mirror {self.name!r} is closed")
-            places = [arrived(record, self.name) for record in records]
+            positions = [check_received(record, self.name) for record in records]
             times = self._times(records)
-            some = range(len(records)) if wanted is None else frozenset(wanted(records))
-            for n, (record, place) in enumerate(zip(records, places, strict=True)):
+            wanted = range(len(records)) if selector is None else frozenset(selector(records))
+            for n, (record, position) in enumerate(zip(records, positions, strict=True)):
                 is_event = not is_gap(record)
-                if self._verifier is not None and self._is_refused(place, times[n]):
+                if self._verifier is not None and self._is_untrusted(position, times[n]):
                     unsigned += 1
-                    self._refuse(place, by_partition)
+                    self._note_refusal(position, by_partition)
                     continue
-                owed = self._owed(place)
-                if not self._is_new(place):
+                gap = self._gap_before(position)
+                if not self._advance(position):
                     repeated += is_event
                     continue
-                self._note_time(place, times[n])
-                self._is_owed.discard(place.partition)
-                if n in some or not is_event:
-                    by_partition.setdefault(place.partition, []).extend([*owed, record])
+                self._note_time(position, times[n])
+                self._refused.discard(position.partition)
+                if n in wanted or not is_event:
+                    by_partition.setdefault(position.partition, []).extend([*gap, record])
                     added += is_event
                 else:
                     dropped += 1
             for partition, new in by_partition.items():
-                self._need(partition)
+                self._create_partition(partition)
                 self._log.append(self.name, partition, new)
-            self.there = there
-        return Taken(added, dropped, repeated, unsigned)
+            self.upstream = upstream
+        return Appended(added, dropped, repeated, unsigned)
 
-    def _need(self, partition: str) -> None:
+    def _create_partition(self, partition: str) -> None:
         if partition not in self._partitions:
             if len(self._partitions) >= self._max_partitions:
                 raise FederationError(f"expected at most {self._max_partitions:,} partitions of {self.name!r}")
             self._log.create(self.name, [partition])
             self._partitions.add(partition)
 
-    def _is_new(self, place: Place) -> bool:
-        """Say whether a record is beyond what is here of its source; if so, the mark of the source moves up to it."""
-        source, partition, offset = place
-        if offset <= self._marks.get(source, -2):  # before all that is there lies what stands for what was lost
+    def _advance(self, position: OriginPosition) -> bool:
+        """Move the mark of a source up to a record. Returns False if the mirror has the record already."""
+        source, partition, offset = position
+        if offset <= self._marks.get(source, -2):  # a gap record before the first offset has offset -1
             return False
-        if source not in self._marks:  # another generation of the origin's stream takes the place of the one before
+        if source not in self._marks:  # a new generation of the origin's stream replaces the former one
             if source in self._retired:
                 return False
-            before = [each for each in self._marks if each.rpartition("/")[2] == partition]
-            self._retired.update(dict.fromkeys(before))
+            former = self._sources_of(partition)
+            self._retired.update(dict.fromkeys(former))
             for each in list(self._retired)[:-MAX_RETIRED]:
                 del self._retired[each]
-            for each in before:
+            for each in former:
                 del self._marks[each]
         self._marks[source] = offset
         return True
 
-    # What is not signed ------------------------------------------------------------------------
+    def _sources_of(self, partition: str) -> list[str]:
+        return [source for source in self._marks if source.rpartition("/")[2] == partition]
+
+    # Signatures --------------------------------------------------------------------------------
 
     def _times(self, records: Sequence[bytes]) -> Sequence[int | None]:
-        """Return when each record was signed; None: it is not, or need not be."""
+        """Return when each record was signed. None: it has no valid signature, or needs none."""
         if self._verifier is None:
             return [None] * len(records)
         forged, times = self._verifier.forged, []
@@ -208,30 +220,30 @@ class Mirror:
                 raise FederationError(f"more than {MAX_FORGED} records of {self.name!r} have forged signatures")
         return times
 
-    def _is_refused(self, place: Place, signed_at: int | None) -> bool:
-        """Say whether a record is not signed, or is one of a generation before that of what is here."""
+    def _is_untrusted(self, position: OriginPosition, signed_at: int | None) -> bool:
+        """True if a record is not signed, or starts a generation that is older than the records of the mirror."""
         if signed_at is None:
             return True
-        is_known = place.source in self._marks
-        return not is_known and signed_at <= self._signed_at.get(place.partition, -1)
+        is_known = position.source in self._marks
+        return not is_known and signed_at <= self._signed_at.get(position.partition, -1)
 
-    def _note_time(self, place: Place, signed_at: int | None) -> None:
+    def _note_time(self, position: OriginPosition, signed_at: int | None) -> None:
         if signed_at is not None:
-            self._signed_at[place.partition] = max(signed_at, self._signed_at.get(place.partition, -1))
+            self._signed_at[position.partition] = max(signed_at, self._signed_at.get(position.partition, -1))
 
-    def _refuse(self, place: Place, by_partition: dict[str, list[bytes]]) -> None:
-        """Tell readers once that something is missing behind what is here; its place may be a lie, and is not used."""
-        if place.partition in self._is_owed or len(self._is_owed) >= self._max_partitions:
+    def _note_refusal(self, position: OriginPosition, by_partition: dict[str, list[bytes]]) -> None:
+        """Append a gap record after the last accepted record, once. The refused record's position is not trusted."""
+        if position.partition in self._refused or len(self._refused) >= self._max_partitions:
             return
-        self._is_owed.add(place.partition)
-        known = [each for each in self._marks if each.rpartition("/")[2] == place.partition]
+        self._refused.add(position.partition)
+        known = self._sources_of(position.partition)
         if known:
-            behind = max(self._marks[known[0]] + 1, 0)
-            by_partition.setdefault(place.partition, []).append(Lost(known[0], behind, behind).note())
+            after = max(self._marks[known[0]] + 1, 0)
+            by_partition.setdefault(position.partition, []).append(Lost(known[0], after, after).note())
 
-    def _owed(self, place: Place) -> list[bytes]:
-        """What stands before a signed record for what was refused before it, where readers were not told yet."""
-        is_told = any(each.rpartition("/")[2] == place.partition for each in self._marks)
-        if is_told or place.partition not in self._is_owed:
+    def _gap_before(self, position: OriginPosition) -> list[bytes]:
+        """Return a gap record for records that were refused before the first signed one of a partition."""
+        if position.partition not in self._refused or self._sources_of(position.partition):
             return []
-        return [Lost(place.source, max(place.offset, 0), max(place.offset, 0)).note()]
+        offset = max(position.offset, 0)
+        return [Lost(position.source, offset, offset).note()]

@@ -1,4 +1,7 @@
-"""Which filters are needed here of other brokers' services: of those who listen, and for a while of those who did."""
+"""The filters that are needed here of other brokers' services, with the sync point of each.
+
+A filter is needed while a subscriber holds it, and for some time after: the subscriber may come back with its cursor.
+"""
 
 from __future__ import annotations
 
@@ -7,164 +10,169 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 
-from tidegate.federation.link.coverage import Joint
+from tidegate.federation.link.coverage import SyncPoint
 from tidegate.federation.routes.index import BoxIndex
 from tidegate.filters import Filter
 
-Wanted = tuple[str, Filter]
+NeedKey = tuple[str, Filter]
 """A service and a filter."""
 
 
 @dataclass(slots=True)
 class Need:
-    """A filter that somebody needs."""
+    """A needed filter and its holders."""
 
     number: int
     filter: Filter
     holders: set[Hashable] = field(default_factory=set)
-    joint: Joint | None = None
-    """From where on the mirror has all that it matches; None: its origin has not said yet."""
+    sync_point: SyncPoint | None = None
+    """From where on the mirror has all events of the filter. None: not known yet."""
 
     @property
     def id(self) -> str:
-        """As the broker knows it."""
+        """The id of the broker's subscription for this filter."""
         return f"need-{self.number}"
 
     @property
     def name(self) -> str:
-        """The same in every life of a broker, and for no other filter."""
-        said = f"{self.filter.like_star:d} {self.filter.params!r} {self.filter.text}"
-        return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        """A digest of the filter: the same after a restart, and different for every other filter."""
+        text = f"{self.filter.like_star:d} {self.filter.params!r} {self.filter.text}"
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class Needs:
-    """Counts who needs what: each filter is one subscription of the broker."""
+    """Needed filters by service. Equal filters of several holders are one subscription of the broker.
 
-    def __init__(self, change: Callable[[str, str, Filter | None], None], linger_s: float) -> None:
-        """`change` is told of a service, an id, and the filter that is needed under it; None: no more."""
-        self._change, self._linger_s = change, linger_s
-        self._needs: dict[Wanted, Need] = {}
-        self._held: dict[Hashable, Wanted] = {}
-        self._idle: dict[Wanted, float | None] = {}
-        """What nobody needs, and when that has been so for long enough; None: the time has yet to be looked at."""
-        self._lacking: dict[str, dict[Filter, None]] = {}
-        """By service, of what no origin has said from where on it is looked for."""
-        self._joined: dict[str, tuple[BoxIndex, dict[int, Need]]] = {}
-        """By service, of what it has."""
-        self._numbers = count(1)
-        self._changed: dict[tuple[str, str], Need | None] = {}
+    Not thread-safe: the event loop owns it.
+    """
 
-    def hold(self, holder: Hashable, service: str, filter_: Filter, joint: Joint | None = None) -> None:
-        """Somebody needs a filter, in place of what they needed before, which goes after a while.
+    def __init__(self, on_change: Callable[[str, str, Filter | None], None], linger_s: float) -> None:
+        """`on_change(service, id, filter)` is called when a filter is needed for the first time.
 
-        `joint` is where that had begun in an earlier life.
+        It is called with None as the filter when it is needed no more, which is `linger_s` after its last holder left.
         """
-        wanted = service, filter_
+        self._on_change, self._linger_s = on_change, linger_s
+        self._needs: dict[NeedKey, Need] = {}
+        self._held: dict[Hashable, NeedKey] = {}
+        self._idle: dict[NeedKey, float | None] = {}
+        """Needs without holders, and when they expire. None: `expire` has yet to set the time."""
+        self._without_sync_point: dict[str, dict[Filter, None]] = {}
+        self._with_sync_point: dict[str, tuple[BoxIndex, dict[int, Need]]] = {}
+        """By service, the needs that have a sync point, and an index that finds which of them covers a filter."""
+        self._numbers = count(1)
+        self._changes: dict[tuple[str, str], Need | None] = {}
+
+    def hold(self, holder: Hashable, service: str, filter_: Filter, sync_point: SyncPoint | None = None) -> None:
+        """Let a holder need a filter, in place of the one that it needed before.
+
+        `sync_point` is the saved sync point of the filter, if there is one.
+        """
+        key = service, filter_
         before = self._held.get(holder)
-        if before == wanted:
+        if before == key:
             return
-        need = self._needs.get(wanted)
+        need = self._needs.get(key)
         if need is None:
-            need = self._needs[wanted] = Need(next(self._numbers), filter_)
+            need = self._needs[key] = Need(next(self._numbers), filter_)
             self._note(service, need)
-            self._lacking.setdefault(service, {})[filter_] = None
-            joint = joint or self.joint(service, filter_)
-            if joint is not None:
-                self.join(service, [filter_], joint)
-            self._change(service, need.id, filter_)
+            self._without_sync_point.setdefault(service, {})[filter_] = None
+            sync_point = sync_point or self.sync_point(service, filter_)
+            if sync_point is not None:
+                self.add_sync_point(service, [filter_], sync_point)
+            self._on_change(service, need.id, filter_)
         need.holders.add(holder)
-        self._idle.pop(wanted, None)
-        self._held[holder] = wanted
+        self._idle.pop(key, None)
+        self._held[holder] = key
         if before is not None:
-            self._left(before, holder)
+            self._remove_holder(before, holder)
 
     def release(self, holder: Hashable) -> None:
-        """Somebody needs nothing more."""
-        wanted = self._held.pop(holder, None)
-        if wanted is not None:
-            self._left(wanted, holder)
+        """Let a holder need nothing. Does nothing if it is unknown."""
+        key = self._held.pop(holder, None)
+        if key is not None:
+            self._remove_holder(key, holder)
 
-    def _left(self, wanted: Wanted, holder: Hashable) -> None:
-        need = self._needs[wanted]
+    def _remove_holder(self, key: NeedKey, holder: Hashable) -> None:
+        need = self._needs[key]
         need.holders.discard(holder)
         if not need.holders:
-            self._idle[wanted] = None
+            self._idle[key] = None
 
-    def linger(self, service: str, filter_: Filter, now: float, joint: Joint | None = None) -> None:
-        """Need a filter for a while, though nobody is here who does: they may come back."""
-        self.hold(self, service, filter_, joint)
+    def linger(self, service: str, filter_: Filter, now: float, sync_point: SyncPoint | None = None) -> None:
+        """Need a filter for `linger_s` without a holder, as after a restart."""
+        self.hold(self, service, filter_, sync_point)
         self.release(self)
         if (service, filter_) in self._idle:
             self._idle[service, filter_] = now + self._linger_s
 
-    def pass_time(self, now: float) -> None:
-        """Drop what nobody has needed for long enough."""
-        for wanted, until in list(self._idle.items()):
-            if until is None:
-                self._idle[wanted] = now + self._linger_s
-            elif until <= now:
-                del self._idle[wanted]
-                self._forget(wanted)
+    def expire(self, now: float) -> None:
+        """Drop the needs that had no holder for `linger_s`. Call it periodically."""
+        for key, expires_at in list(self._idle.items()):
+            if expires_at is None:
+                self._idle[key] = now + self._linger_s
+            elif expires_at <= now:
+                del self._idle[key]
+                self._forget(key)
 
     def drop(self, service: str) -> None:
-        """Forget all needs of a service that is gone."""
-        for wanted in [each for each in self._needs if each[0] == service]:
-            for holder in self._needs[wanted].holders:
+        """Drop all needs of a service that is not offered any more, with their holders."""
+        for key in [each for each in self._needs if each[0] == service]:
+            for holder in self._needs[key].holders:
                 self._held.pop(holder, None)
-            self._idle.pop(wanted, None)
-            self._forget(wanted)
+            self._idle.pop(key, None)
+            self._forget(key)
 
-    def _forget(self, wanted: Wanted) -> None:
-        service, filter_ = wanted
-        need = self._needs.pop(wanted)
-        self._changed[service, need.name] = None
-        self._lacking.get(service, {}).pop(filter_, None)
-        if need.joint is not None:
-            index, joined = self._joined[service]
+    def _forget(self, key: NeedKey) -> None:
+        service, filter_ = key
+        need = self._needs.pop(key)
+        self._changes[service, need.name] = None
+        self._without_sync_point.get(service, {}).pop(filter_, None)
+        if need.sync_point is not None:
+            index, by_number = self._with_sync_point[service]
             index.remove(need.number)
-            del joined[need.number]
-        self._change(service, need.id, None)
+            del by_number[need.number]
+        self._on_change(service, need.id, None)
 
-    # From where on ------------------------------------------------------------------------
+    # Sync points ---------------------------------------------------------------------------
 
-    def lacking(self, service: str) -> list[Filter]:
-        """What is needed, it is not known from where on it is there."""
-        return list(self._lacking.get(service, ()))
+    def without_sync_point(self, service: str) -> list[Filter]:
+        """Return the needed filters of a service that have no sync point yet."""
+        return list(self._without_sync_point.get(service, ()))
 
-    def join(self, service: str, filters: Iterable[Filter], joint: Joint) -> None:
-        """From a joint on a mirror has all that some filters match."""
-        index, joined = self._joined.setdefault(service, (BoxIndex(), {}))
-        for each in filters:
-            need = self._needs.get((service, each))
-            if need is not None and need.joint is None:
-                need.joint = joint
-                del self._lacking[service][each]
-                index.add(need.number, each)
-                joined[need.number] = need
+    def add_sync_point(self, service: str, filters: Iterable[Filter], sync_point: SyncPoint) -> None:
+        """Set the sync point of needed filters. Filters that have one, or are needed no more, are skipped."""
+        index, by_number = self._with_sync_point.setdefault(service, (BoxIndex(), {}))
+        for filter_ in filters:
+            need = self._needs.get((service, filter_))
+            if need is not None and need.sync_point is None:
+                need.sync_point = sync_point
+                del self._without_sync_point[service][filter_]
+                index.add(need.number, filter_)
+                by_number[need.number] = need
                 self._note(service, need)
 
-    def joint(self, service: str, filter_: Filter) -> Joint | None:
-        """From where on a mirror has what a filter matches, as long as it is needed; None: that is not known."""
+    def sync_point(self, service: str, filter_: Filter) -> SyncPoint | None:
+        """Return the sync point of a filter, or of a needed one that covers it. None: there is none."""
         need = self._needs.get((service, filter_))
-        if need is not None and need.joint is not None:
-            return need.joint
-        index, joined = self._joined.get(service, (None, {}))
-        wider = None if index is None else index.coverer(filter_)
-        return None if wider is None else joined[wider].joint
+        if need is not None and need.sync_point is not None:
+            return need.sync_point
+        index, by_number = self._with_sync_point.get(service, (None, {}))
+        covering = None if index is None else index.find_covering(filter_)
+        return None if covering is None else by_number[covering].sync_point
 
-    # What is kept ---------------------------------------------------------------------------
+    # Persistence -----------------------------------------------------------------------------
 
     def _note(self, service: str, need: Need) -> None:
-        self._changed[service, need.name] = need
+        self._changes[service, need.name] = need
 
-    def changed(self) -> dict[tuple[str, str], Need | None]:
-        """By service and name what is needed that was not, from elsewhere on, or, by None, no more; once."""
-        found, self._changed = self._changed, {}
-        return found
+    def take_changes(self) -> dict[tuple[str, str], Need | None]:
+        """Return the needs that changed since the last call, by service and name. None: it is needed no more."""
+        changes, self._changes = self._changes, {}
+        return changes
 
     def filters(self) -> dict[str, list[Filter]]:
-        """What is needed, by service."""
-        found: dict[str, list[Filter]] = {}
+        """Return all needed filters, by service."""
+        by_service: dict[str, list[Filter]] = {}
         for service, filter_ in self._needs:
-            found.setdefault(service, []).append(filter_)
-        return found
+            by_service.setdefault(service, []).append(filter_)
+        return by_service

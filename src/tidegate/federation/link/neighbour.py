@@ -1,4 +1,4 @@
-"""One link, up or down: what is known of its other end, and what goes each way while it is up."""
+"""One link, up or down: what is known of the neighbour, and what runs while the link is up."""
 
 from __future__ import annotations
 
@@ -8,95 +8,113 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tidegate.federation.link.forwarder import Begin, Forwarder
+from tidegate.federation.link.forwarder import Forwarder, ResumePoint
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.offers import Remote
+from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.session import Session
-from tidegate.federation.link.sieve import Sieve
 from tidegate.registry import Link, LinkStateKey
 
-State = Literal["down", "up", "refused"]
+LinkState = Literal["down", "up", "refused"]
 REFUSALS = ("name", "conflict", "signature", "record", "fault")
-"""What is counted of what a neighbour has sent and is not believed."""
+"""The reasons under which refused input of a neighbour is counted."""
 
 
 @dataclass(slots=True)
-class Figures:
-    """What has gone over a link since this broker began."""
+class LinkFigures:
+    """Counters of one link since this broker started. The API shows them under these names."""
 
     forwarded: int = 0
     stopped: int = 0
-    """Events that were not sent, as nobody behind it wants them."""
+    """Events that were not sent because nobody behind the link has requested them."""
     received: int = 0
     dropped: int = 0
-    """Events that came though nobody here, or behind us, wants them."""
+    """Events that were received though nobody here or behind us has requested them."""
     repeated: int = 0
-    """Events that came though they were here: after a break."""
+    """Events that were received again, after a break."""
     said: int = 0
+    """Control messages that were sent."""
     heard: int = 0
+    """Control messages that were received."""
     gaps: int = 0
     sessions: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Neighbour:
-    """A broker at the other end of a link."""
+    """The broker at the other end of a link. Used on the event loop only."""
 
     link: Link
-    state: State = "down"
+    state: LinkState = "down"
     problem: str | None = None
     """Why the link is not up."""
-    session: Session | None = None
-    is_dialled: bool = False
-    """Whether the session is one that we opened."""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the session that lives."""
-    offers: dict[str, Remote] = field(default_factory=dict)
-    claims: dict[str, Remote] = field(default_factory=dict)
-    """Conflicts: what it offers, too, but another has offered before. Believed once that link has withdrawn it."""
-    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while what it offers is read and judged: else what is older might be taken in last."""
-    heard_offers: list[dict[str, Any]] = field(default_factory=list)
-    """All that it has offered last, believed or not."""
-    refused: dict[str, str] = field(default_factory=dict)
-    """What it offers and is not believed, by name, with the reason."""
-    refusals: Counter[str] = field(default_factory=Counter)
-    """How often something of it was refused, by `REFUSALS`."""
-    faults: int = 0
-    """Sessions in a row that ended as it had sent what it must not."""
-    wait_until: float = 0.0
-    """When it may come back, by the loop's clock, after such a session."""
-    relays: asyncio.Semaphore | None = None
-    """Bounds the pages of history that are asked for elsewhere on its behalf."""
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a page of history is read for it: its questions cost others no more than one thread."""
-    said_offers: list[dict[str, Any]] | None = None
-    begins: dict[str, Begin] = field(default_factory=dict)
-    """Where its mirrors of our services go on, as it has said since the link came up."""
-    is_resumed: bool = False
-    is_greeted: bool = False
-    """Whether it has said, since the link came up, what it has of what we ask for, and heard the rest."""
-    unheard: dict[str, Begin] = field(default_factory=dict)
-    """Where services began of which it has not heard that they did, before the link broke."""
-    forwarders: dict[str, Forwarder] = field(default_factory=dict)
-    mirrors: dict[str, Mirror] = field(default_factory=dict)
-    sieves: dict[str, Sieve] = field(default_factory=dict)
-    """By service, what we have asked it for, once something has come that may be wanted by nobody."""
-    judged: dict[str, int] = field(default_factory=dict)
-    """The version of what we have asked for that each of these has."""
-    kept: dict[str, Progress] = field(default_factory=dict)
-    """How far mirrors have come that are not open."""
-    asking: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)
-    """Pages of history that it was asked for."""
-    answering: int = 0
-    """Pages of history that it waits for."""
+    ended: LinkFigures = field(default_factory=LinkFigures)
+    """Counters of ended sessions and stopped forwarders, and of everything received; see `figures`."""
     unsaved: dict[LinkStateKey, str | None] = field(default_factory=dict)
-    stale_routes: set[str] = field(default_factory=set)
-    """Services of which what it asks for has changed since that was written down."""
-    stale_mirrors: set[str] = field(default_factory=set)
-    done: Figures = field(default_factory=Figures)
-    """Of forwarders and sessions that are over."""
+    """Documents that `LinkStore` writes next. None removes one."""
+
+    # Session
+    session: Session | None = None
+    session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the running session."""
+    is_dialled: bool = False
+    """True if we opened the session."""
     dialling: asyncio.Task[None] | None = None
+    faults: int = 0
+    """Consecutive sessions that ended because the neighbour broke the protocol."""
+    blocked_until: float = 0.0
+    """When the neighbour may come back after such a session, by the loop's clock."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often input of the neighbour was refused, by `REFUSALS`."""
+
+    # Offers
+    offers: dict[str, Remote] = field(default_factory=dict)
+    """The accepted offers of the neighbour, by service."""
+    conflicts: dict[str, Remote] = field(default_factory=dict)
+    """Offers of services that another link has offered first. Believed once that link has withdrawn them."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Refused offers, with the reason, by service."""
+    received_offers: list[dict[str, Any]] = field(default_factory=list)
+    """The neighbour's last offers, accepted or not."""
+    offers_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while offers are judged: older ones must not replace newer ones."""
+    sent_offers: list[dict[str, Any]] | None = None
+    """The offers that we sent in this session."""
+
+    # Events to the neighbour
+    forwarders: dict[str, Forwarder] = field(default_factory=dict)
+    resume_points: dict[str, ResumePoint] = field(default_factory=dict)
+    """Where its mirrors of our services continue, as its `resume` has said in this session."""
+    unconfirmed_starts: dict[str, ResumePoint] = field(default_factory=dict)
+    """Where forwarding had started when the session ended before the neighbour confirmed anything."""
+    has_resumed: bool = False
+    """True once the neighbour has sent `resume` in this session."""
+    has_sent_resume: bool = False
+    """True once we have sent `resume` in this session."""
+    stale_routes: set[str] = field(default_factory=set)
+    """Services whose requested filters have changed since they were saved."""
+
+    # Events of the neighbour
+    mirrors: dict[str, Mirror] = field(default_factory=dict)
+    """Open mirrors."""
+    saved_progress: dict[str, Progress] = field(default_factory=dict)
+    """Progress of mirrors that are not open."""
+    stale_mirrors: set[str] = field(default_factory=set)
+    """Mirrors whose progress has changed since it was saved."""
+    record_matchers: dict[str, RecordMatcher] = field(default_factory=dict)
+    """The filters that we have requested, by service, once unfiltered events have come."""
+    matcher_versions: dict[str, int] = field(default_factory=dict)
+    """The version of the requested table that each matcher has."""
+
+    # History
+    awaited_pages: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)
+    """Our requests that the neighbour has not answered, by id."""
+    owed_pages: int = 0
+    """Requests of the neighbour that we have not answered."""
+    relay_slots: asyncio.Semaphore | None = None
+    """Limits the pages that we request elsewhere on the neighbour's behalf."""
+    history_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a page is read for the neighbour, so that its requests use one thread at most."""
 
     def __post_init__(self) -> None:
         if self.link.url is None:
@@ -104,68 +122,76 @@ class Neighbour:
 
     @property
     def name(self) -> str:
-        """Of the broker."""
+        """The name of the neighbour's broker."""
         return self.link.name
 
-    def need_patience(self, now: float, first_s: float, max_s: float) -> None:
-        """Note that a session has ended by the neighbour's fault: the next may begin after a while."""
+    def begin_session(self, session: Session, *, is_dialled: bool) -> None:
+        """Reset everything that holds for one session only."""
+        self.session, self.is_dialled = session, is_dialled
+        self.state, self.problem = "up", None
+        self.resume_points, self.has_resumed, self.has_sent_resume = {}, False, False
+        self.sent_offers = None
+        self.ended.sessions += 1
+
+    def back_off(self, now: float, first_s: float, max_s: float) -> None:
+        """Block the neighbour for a while after it broke the protocol, twice as long each time."""
         self.refusals["fault"] += 1
-        self.wait_until = now + min(max_s, first_s * 2.0 ** min(self.faults, 32))
+        self.blocked_until = now + min(max_s, first_s * 2.0 ** min(self.faults, 32))
         self.faults += 1
 
     def progress(self, service: str) -> Progress:
-        """How far a mirror has come."""
+        """Return the progress of a mirror, open or not."""
         mirror = self.mirrors.get(service)
         if mirror is None:
-            return self.kept.get(service, Progress())
-        return Progress(mirror.there, mirror.marks)
+            return self.saved_progress.get(service, Progress())
+        return Progress(mirror.upstream, mirror.marks)
 
-    def begin_anew(self, service: str) -> None:
-        """Nobody needs a service any more: whoever needs it next begins with what comes then."""
+    def restart_mirror(self, service: str) -> None:
+        """Let a mirror that nobody needs continue with new events when it is needed again."""
         mirror = self.mirrors.get(service)
         if mirror is not None:
-            mirror.there = None
+            mirror.upstream = None
             self.stale_mirrors.add(service)
-        elif self.kept.get(service, Progress()).there is not None:
-            self.kept[service] = replace(self.kept[service], there=None)
-            self.unsaved["mirror", service] = self.kept[service].to_json()
+        elif self.saved_progress.get(service, Progress()).upstream is not None:
+            self.saved_progress[service] = replace(self.saved_progress[service], upstream=None)
+            self.unsaved["mirror", service] = self.saved_progress[service].to_json()
 
-    def begin(self, service: str) -> Begin:
-        """Where it goes on with a service, as it says; if it can't, where it would have."""
-        said, unheard = self.begins.pop(service, Begin()), self.unheard.pop(service, None)
-        return said if said.cursor is not None or unheard is None else unheard
+    def resume_point(self, service: str) -> ResumePoint:
+        """Return where forwarding a service continues: as the neighbour said, else where it had started unconfirmed."""
+        point, unconfirmed = self.resume_points.pop(service, ResumePoint()), self.unconfirmed_starts.pop(service, None)
+        return point if point.cursor is not None or unconfirmed is None else unconfirmed
 
-    def stop(self, service: str) -> Begin | None:
-        """Forward a service no more; give where it was."""
+    def stop(self, service: str) -> ResumePoint | None:
+        """Stop the forwarder of a service. Returns where another would continue. None: there was no forwarder."""
         forwarder = self.forwarders.pop(service, None)
         if forwarder is None:
             return None
         forwarder.close()
-        if forwarder.is_known:
-            self.unheard.pop(service, None)
+        if forwarder.is_confirmed:
+            self.unconfirmed_starts.pop(service, None)
         elif forwarder.first is not None:
-            self.unheard.setdefault(service, Begin(forwarder.first))
-        self.done.forwarded += forwarder.forwarded
-        self.done.stopped += forwarder.stopped
-        self.done.gaps += forwarder.gaps
+            self.unconfirmed_starts.setdefault(service, ResumePoint(forwarder.first))
+        self.ended.forwarded += forwarder.forwarded
+        self.ended.stopped += forwarder.stopped
+        self.ended.gaps += forwarder.gaps
         return forwarder.rest
 
-    def figures(self) -> Figures:
-        """All that has gone over it."""
-        found = replace(self.done)
-        for each in self.forwarders.values():
-            found.forwarded += each.forwarded
-            found.stopped += each.stopped
-            found.gaps += each.gaps
+    def figures(self) -> LinkFigures:
+        """Return the counters, with those of the running session and forwarders."""
+        figures = replace(self.ended)
+        for forwarder in self.forwarders.values():
+            figures.forwarded += forwarder.forwarded
+            figures.stopped += forwarder.stopped
+            figures.gaps += forwarder.gaps
         if self.session is not None:
-            found.said += self.session.said
-            found.heard += self.session.heard
-        return found
+            figures.said += self.session.sent
+            figures.heard += self.session.received
+        return figures
 
     def resume(self, services: Iterable[str]) -> dict[str, Any]:
-        """What we tell it: where its services go on."""
-        found = {}
+        """Return the `resume` message that says where our mirrors of these services continue."""
+        points = {}
         for service in services:
             progress = self.progress(service)
-            found[service] = {"cursor": progress.there, "marks": dict(progress.marks)}
-        return {"type": "resume", "services": found}
+            points[service] = {"cursor": progress.upstream, "marks": dict(progress.marks)}
+        return {"type": "resume", "services": points}

@@ -1,4 +1,4 @@
-"""What brokers tell each other of their services: all that somebody needs to find one and write a filter for it."""
+"""Offers: the description of a service that a broker sends to its neighbours, enough to find it and write filters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import orjson
 
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link.bounds import Bounds, measure
-from tidegate.federation.link.records import mirror_of, origin_of
 from tidegate.filters import Filter
 from tidegate.filters.tokens import MAX_BYTES
-from tidegate.model import Schema
+from tidegate.model import Schema, ServiceName
 from tidegate.registry import need_broker_name
 from tidegate.services import Service, from_dict, to_dict
 from tidegate.services.definitions import Access
 
-SHOWN = ("qos", "properties", "categories", "themes", "description", "retention")
-"""Of a definition, what others are told: not what it is made of."""
+OFFERED_KEYS = ("qos", "properties", "categories", "themes", "description", "retention")
+"""The keys of a definition that an offer includes. Inputs and operators are never offered."""
 MAX_DEPTH = 1_000
-"""Of what is offered to others: none of it is deeper."""
+"""Levels of nesting that are measured in our own offers; none is deeper."""
 _HEAD_BYTES = 64
-"""Of a message with offers, besides these."""
+"""Bytes of an `offers` message besides the offers."""
 
 
 @dataclass(frozen=True)
@@ -32,98 +31,105 @@ class Remote:
     """A service of another broker."""
 
     service: Service
-    """Under the name that it has everywhere but at its origin."""
+    """The definition, with the name that other brokers use: `name@origin`."""
     schema: Schema
-    """Of what we may see of it."""
+    """The attributes that this broker may see."""
     via: str
-    """The neighbour who passes it on."""
+    """The neighbour that offers it."""
     onward: bool
-    """Whether we may pass it on."""
-    said: Mapping[str, Any] = field(repr=False)
-    """As we were told, and tell others."""
+    """True if this broker may offer it to other neighbours."""
+    document: Mapping[str, Any] = field(repr=False)
+    """The offer as it was received, and as it is passed on."""
 
     @property
     def origin(self) -> str:
-        """The broker that it comes from."""
-        return origin_of(self.service.name)[1]
+        """The broker that runs the service."""
+        return ServiceName.parse(self.service.name).origin or ""
 
 
 def offered(service: Service, schema: Schema, me: str) -> dict[str, Any]:
-    """A service of our own, for a neighbour who sees it by this schema.
+    """Return the offer of a service of this broker. `schema` has the attributes that the neighbour may see.
 
-    What is for some callers only is not to be passed on: who they are elsewhere we can't know.
+    A service that only some callers may use is not offered onward, as other brokers don't know these callers.
     """
-    definition = {key: value for key, value in to_dict(service).items() if key in SHOWN}
+    definition = {key: value for key, value in to_dict(service).items() if key in OFFERED_KEYS}
     access = service.access
     is_for_all = access.to in ("public", "keys") and not access.fields
     return {
-        "name": mirror_of(service.name, me),
+        "name": str(ServiceName(service.name, me)),
         "definition": definition,
         "schema": schema.to_dict(),
         "constraints": dict(schema.constraints),
-        "terms": {name: dict(each) for name, each in schema.terms.items()},
+        "terms": {name: dict(terms) for name, terms in schema.terms.items()},
         "event_time": schema.event_time,
         "public": access.to == "public",
         "onward": is_for_all,
     }
 
 
-def read_offer(said: Mapping[str, Any], via: str) -> Remote:
-    """A service of a neighbour, or one that it passes on."""
+def read_offer(document: Mapping[str, Any], via: str) -> Remote:
+    """Read an offer of the neighbour `via`. Raises a `FederationError` if it is malformed."""
     try:
-        name = str(said["name"])
-        own, origin = origin_of(name)
-        need_broker_name(origin)
-        shown = {key: value for key, value in said["definition"].items() if key in SHOWN}  # never what it is made of
-        (found,) = from_dict({"services": {own: {"from": own, **shown}}}, remote=True).services.values()
-        access = Access("public" if said["public"] else "keys")
+        name = str(document["name"])
+        parsed = ServiceName.parse(name)
+        own = parsed.name
+        need_broker_name(parsed.origin or "")
+        definition = {key: value for key, value in document["definition"].items() if key in OFFERED_KEYS}
+        (parsed_service,) = from_dict({"services": {own: {"from": own, **definition}}}, remote=True).services.values()
+        access = Access("public" if document["public"] else "keys")
         schema = Schema(
-            said["schema"], constraints=said["constraints"], terms=said["terms"], event_time=said["event_time"]
+            document["schema"],
+            constraints=document["constraints"],
+            terms=document["terms"],
+            event_time=document["event_time"],
         )
-        return Remote(replace(found, name=name, inputs=(), access=access), schema, via, bool(said["onward"]), said)
+        service = replace(parsed_service, name=name, inputs=(), access=access)
+        return Remote(service, schema, via, bool(document["onward"]), document)
     except (KeyError, TypeError, ValueError, AttributeError, TidegateError) as exc:
-        raise FederationError(f"expected a service of {via!r}, not {said!r:.120}: {exc}") from exc
+        raise FederationError(f"expected a service of {via!r}, not {document!r:.120}: {exc}") from exc
 
 
 def within_bounds(
     own: Sequence[dict[str, Any]], others: Sequence[Sequence[dict[str, Any]]], bounds: Bounds
 ) -> list[dict[str, Any]]:
-    """Return as much of what a neighbour may have as it takes: our own services, then an equal share of each other.
+    """Return the offers that fit into a neighbour's limits: our own first, then an equal share of each other link's.
 
-    So no neighbour can have us disconnected by another by all that it offers.
+    `others` has the offers of each other link. Without the limits, a neighbour with many offers could make the next one
+    disconnect us.
     """
     limits = [bounds.services, bounds.offer_bytes - _HEAD_BYTES, bounds.offer_values]
-    found: list[dict[str, Any]] = []
-    for offers, share in [(own, 1), *((each, len(others) - n) for n, each in enumerate(sorted(others, key=len)))]:
-        some, used = _first_within(offers, [limit // share for limit in limits])
-        found += some
+    selected: list[dict[str, Any]] = []
+    by_size = sorted(others, key=len)
+    for offers, shares in [(own, 1), *((offers, len(others) - n) for n, offers in enumerate(by_size))]:
+        fitting, used = _first_within(offers, [limit // shares for limit in limits])
+        selected += fitting
         limits = [limit - use for limit, use in zip(limits, used, strict=True)]
-    return found
+    return selected
 
 
 def _first_within(offers: Iterable[dict[str, Any]], limits: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the offers that are within limits together: of their number, bytes and values; and what they use."""
-    found, used = [], [0, 0, 0]
+    """Return the offers that fit together into the limits of count, bytes and values; and how much of each they use."""
+    fitting, used = [], [0, 0, 0]
     for offer in offers:
         size = 1, len(orjson.dumps(offer)) + 1, measure(offer, MAX_DEPTH)[1]
         total = [one + other for one, other in zip(used, size, strict=True)]
         if all(one <= limit for one, limit in zip(total, limits, strict=True)):
-            found.append(offer)
+            fitting.append(offer)
             used = total
-    return found, used
+    return fitting, used
 
 
 def is_portable(filter_: Filter, max_bytes: int) -> bool:
-    """Say whether a neighbour can read a filter: parameters are in its text there, which may be too long.
+    """True if a filter is short enough to be sent to a neighbour, with its parameters written into the text.
 
-    Where it can't, it is asked for everything, and the subscriber's own broker filters.
+    If it is not, all events are requested instead, and the subscriber's own broker filters them.
     """
-    written = len(filter_.text) + sum(len(each) if isinstance(each, str) else 8 for each in filter_.params)
-    return written <= max_bytes and len(str(filter_).encode("utf-8", "surrogatepass")) <= MAX_BYTES
+    size = len(filter_.text) + sum(len(value) if isinstance(value, str) else 8 for value in filter_.params)
+    return size <= max_bytes and len(str(filter_).encode("utf-8", "surrogatepass")) <= MAX_BYTES
 
 
 @lru_cache(maxsize=256)
 def everything(schema: Schema) -> Filter:
-    """A filter that every event matches, and that covers every other."""
+    """Return a filter that every event matches and that covers every other filter of the schema."""
     name = '"' + schema.root.fields[0].name.replace('"', '""') + '"'
     return Filter(f"{name} IS NULL OR {name} IS NOT NULL", schema)

@@ -1,8 +1,8 @@
-"""Events as mirrors hold them: with their ids, and with their place at their origin as `_src`.
+"""Records as mirrors hold them: with their id, and with their position at the origin as `_src`.
 
 `"_src":"gps@city/1f2e3d4c/gps_taxi.0:4096"` is the record at offset 4096 of partition `gps_taxi.0` of the stream `gps`,
-of that generation, at the broker `city`. However many brokers pass an event on, its place stays: each knows by it what
-it has already.
+generation `1f2e3d4c`, at the broker `city`. It stays the same over all links: each broker recognises by it the records
+that it has. Everything before the colon is called the *source*.
 """
 
 from __future__ import annotations
@@ -19,40 +19,30 @@ from tidegate.logs.lost import MOST_OFFSET, is_gap, read_note
 from tidegate.logs.marks import source_of
 from tidegate.model.hashed_ids import HashedIds
 
-_ARRIVED = re.compile(
+_RECEIVED = re.compile(
     rb'\{"_id":(?:"(?:[^"\\]|\\.)*"|null),"_src":"(([^"\\/]+)/([^"\\/]+)/([^"\\/]+)):([0-9]{1,19})"(?=[,}])'
 )
-"""A record as every broker sends it: first its id, then its place at its origin."""
+"""The start of a record as every broker sends it: its id, then its position at the origin."""
 _FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
 
 
-def mirror_of(service: str, origin: str) -> str:
-    """What a broker's service is called everywhere else.
+class OriginPosition(NamedTuple):
+    """The position of a record at its origin."""
 
-    >>> mirror_of("gps", "city")
-    'gps@city'
-    """
-    return f"{service}@{origin}"
-
-
-def origin_of(name: str) -> tuple[str, str]:
-    """A service and its origin, by the name of its mirrors; without an origin it is our own.
-
-    >>> origin_of("gps@city")
-    ('gps', 'city')
-    """
-    service, _, origin = name.partition("@")
-    return service, origin
+    source: str
+    """`service@origin/generation/partition`"""
+    partition: str
+    offset: int
 
 
-def dressed(
+def with_metadata(
     record: bytes, event: Mapping[str, Any] | None, source: str, hidden: frozenset[str], ids: HashedIds | None = None
 ) -> bytes:
-    """A record as it leaves its origin; `event` is the record, parsed, where that was done before.
+    """Return a record as it leaves its origin: `_id` first, then `_src`, without the `hidden` attributes.
 
-    Without what is `hidden`, and with its id hashed by `ids`.
+    `event` is the parsed record, if the caller has it. `ids` hashes the id. The record is parsed only if necessary.
 
-    >>> dressed(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', None, "gps@city/1f/0:42", frozenset())
+    >>> with_metadata(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', None, "gps@city/1f/0:42", frozenset())
     b'{"_id":"a:0:7","_src":"gps@city/1f/0:42","speed":61.50}'
     """
     if not hidden and ids is None:
@@ -60,60 +50,51 @@ def dressed(
         if front is not None:
             return b'{"_id":%s,"_src":"%s"%s' % (front[1], source.encode(), record[front.end() :])
     event = orjson.loads(record) if event is None else event
-    # What was violated tells of values.
     shown = {name: value for name, value in event.items() if name not in hidden and name not in ("_id", "_src")}
     if hidden:
-        shown.pop("_violations", None)
+        shown.pop("_violations", None)  # violated constraints reveal hidden values
     id_ = event.get("_id")
     if ids is not None and isinstance(id_, str):
         id_ = ids.render(id_)
     return orjson.dumps({"_id": id_, "_src": source, **shown})
 
 
-def place_of(record: bytes) -> tuple[str, str, int]:
-    """Where a mirror's record is at its origin: the source, its partition, and the offset.
+def origin_position(record: bytes) -> OriginPosition:
+    """Return the position of a mirror's record at its origin. A gap record has that of the last lost record.
 
-    What stands for lost records is where the last of them was.
+    For records of our own log. Raises a `FederationError` if there is no position.
     """
     if is_gap(record):
         lost = read_note(record)
-        return lost.source, lost.partition, lost.resumed_at - 1
+        return OriginPosition(lost.source, lost.partition, lost.resumed_at - 1)
     found = source_of(record)
     if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
-        raise FederationError(f"expected a record with its place at its origin, not {record[:80]!r}")
-    return found[0], found[0].rpartition("/")[2], found[1]
+        raise FederationError(f"expected a record with its position at its origin, not {record[:80]!r}")
+    return OriginPosition(found[0], found[0].rpartition("/")[2], found[1])
 
 
-class Place(NamedTuple):
-    """Where a record is at its origin."""
+def check_received(record: bytes, service: str) -> OriginPosition:
+    """Return the position of a record that a neighbour has sent. Raises a `FederationError` if it is malformed.
 
-    source: str
-    """A service, the generation of its stream, and a partition."""
-    partition: str
-    offset: int
-
-
-def arrived(record: bytes, service: str) -> Place:
-    """Return the place of a record that a neighbour has sent as one of a service; refused where it is none.
-
-    The record is read as a whole: what is appended is one JSON object, and says once where it belongs.
+    The whole record is parsed: it must be one JSON object with exactly one position, in this service, and with a
+    partition and an offset that a log can have.
     """
     if is_gap(record):
         lost = read_note(record)
-        place = Place(lost.source, lost.partition, lost.resumed_at - 1)
+        position = OriginPosition(lost.source, lost.partition, lost.resumed_at - 1)
     else:
-        front = _ARRIVED.match(record)
+        front = _RECEIVED.match(record)
         try:
-            said = None if front is None else orjson.loads(record)
+            event = None if front is None else orjson.loads(record)
         except orjson.JSONDecodeError:
-            said = None
-        if front is None or not isinstance(said, dict):
-            raise FederationError(f"expected a record with its id and its place at its origin, not {record[:80]!r}")
-        place = Place(front[1].decode(), front[4].decode(), int(front[5]))
-        if said["_src"] != f"{place.source}:{place.offset}":
-            raise FederationError(f"expected a record with one place at its origin, not {record[:120]!r}")
-    if place.source.partition("/")[0] != service:
-        raise FederationError(f"expected a record of {service!r}, not one of {place.source!r:.120}")
-    if not is_name(place.partition) or place.offset >= MOST_OFFSET:
+            event = None
+        if front is None or not isinstance(event, dict):
+            raise FederationError(f"expected a record with its id and its position at its origin, not {record[:80]!r}")
+        position = OriginPosition(front[1].decode(), front[4].decode(), int(front[5]))
+        if event["_src"] != f"{position.source}:{position.offset}":
+            raise FederationError(f"expected a record with one position at its origin, not {record[:120]!r}")
+    if position.source.partition("/")[0] != service:
+        raise FederationError(f"expected a record of {service!r}, not one of {position.source!r:.120}")
+    if not is_name(position.partition) or position.offset >= MOST_OFFSET:
         raise FederationError(f"expected a partition and an offset that a log can have, not {record[:120]!r}")
-    return place
+    return position

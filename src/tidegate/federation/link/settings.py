@@ -1,4 +1,4 @@
-"""What an operator sets of links."""
+"""The settings of a broker's links."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ class LinkSettings:
     """How a broker is linked to others."""
 
     broker: str
-    """Its name, which no other broker of the federation has."""
+    """The name of this broker, unique in the federation."""
     strategy: str = "covering"
-    """What it asks its neighbours for; see `federation.routes`."""
-    beat_s: float = 5.0
-    """Between two heartbeats. Each says what its sender has of the other's tables, so that what was lost is found."""
-    silence_s: float = 20.0
-    """A neighbour who says nothing for so long is gone: three heartbeats and some."""
-    handshake_s: float = 10.0
-    """How long a neighbour may take to prove who it is."""
-    first_s: float = 0.2
-    """The pause before a broken link is tried again; it doubles each time, and is never the same for two."""
-    most_s: float = 30.0
-    """The longest such pause."""
+    """Which filters it requests from its neighbours; see `federation.routes.strategies`."""
+    heartbeat_interval_s: float = 5.0
+    """A heartbeat carries the states of the tables that its sender has, so that lost steps are noticed."""
+    silence_timeout_s: float = 20.0
+    """A session ends if the neighbour sends nothing for this long: more than three heartbeats."""
+    handshake_timeout_s: float = 10.0
+    """How long a neighbour may take to prove its identity."""
+    first_retry_s: float = 0.2
+    """The delay before a broken link is dialled again. It doubles with each attempt and has random jitter."""
+    max_retry_s: float = 30.0
+    """The longest delay between two attempts."""
     batch_events: int = 500
     """Events in one message."""
     batch_bytes: int = 256 * 1024
-    """Bytes of events in one message, if it has more than one."""
-    under_way: int = 16
-    """Messages with events, of one service, that a neighbour has not yet taken: then the sender waits."""
+    """Bytes of events in one message, unless it has a single event."""
+    max_in_flight: int = 16
+    """Unconfirmed messages with events of one service. At this number the sender waits."""
     adaptive: AdaptiveSettings | None = AdaptiveSettings()
-    """When events are sent unfiltered, as it costs less, and when they are not; None: all are filtered."""
-    keep_s: float = 0.5
-    """Between two times at which what has changed is written to the registry."""
+    """When events are sent unfiltered because that costs less. None: never."""
+    save_interval_s: float = 0.5
+    """How often changes are written to the registry."""
     linger_s: float = 60.0
-    """How long what an ad-hoc subscriber wanted is still asked for: it may come back with its cursor."""
+    """How long the filter of an ad-hoc subscriber that left is still requested: it may return with its cursor."""
     tls: Callable[[], ssl.SSLContext] | None = None
-    """Makes the TLS context with which a neighbour is dialled, anew each time, as its files may have changed; None:
-    the authorities that this machine trusts, and no certificate of our own."""
+    """Makes the TLS context for each attempt to dial a neighbour, as its files may have changed. None: trust the
+    certificate authorities of this machine, and present no client certificate."""
     bounds: Bounds = field(default_factory=Bounds)
-    """What each neighbour may make this broker keep or compute."""
+    """What each neighbour may make this broker store or compute."""
     signing_keys: Path | None = None
-    """The file with the keys that this broker signs with, a JWK set; while it is absent nothing is signed."""
+    """A JWK set file with the keys that this broker signs with. While it is missing, nothing is signed."""
     origins: Mapping[str, tuple[OriginKey, ...]] = field(default_factory=dict)
-    """Pinned public keys by broker, in place of those in the registry: what it has not signed is refused."""
+    """Pinned public keys by broker, which take precedence over those in the registry. Events and offers of these
+    brokers are accepted only if they are signed with one of the keys."""

@@ -40,11 +40,11 @@ from tidegate.logs.lost import is_gap
 TREE_LEAVES = 16
 """Records under one signature: each carries 4 hashes, and verifying takes a sixteenth of a signature more."""
 MAX_TREE_LEAVES = 1024
-"""Of what others have signed."""
+"""Leaves of a tree that another broker has signed."""
 MAX_SIGNATURE_CHARS = 1_024
-"""Of a record: 10 hashes, for the largest tree, are 430."""
+"""Length of a record's `_sig`. The path of the largest tree has 10 hashes, which are 430 characters."""
 MAX_ROOTS = 256
-"""Roots whose signatures were verified lately: the other records of their trees need no signature."""
+"""Recently verified roots that are kept: further records of their trees only need hashing."""
 OFFER_TYPE = "tidegate-offer"
 
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -54,25 +54,25 @@ _DOMAIN = b"tidegate.events.v1\0"
 
 
 class Signature(NamedTuple):
-    """What stands in a record's `_sig`."""
+    """The parsed `_sig` of a record."""
 
     key: str
     leaf: int
-    """Its place among the leaves."""
+    """Index of the record among the leaves."""
     leaves: int
     time: int
-    """When it was signed, in microseconds since 1970."""
+    """Time of the signature, in microseconds since 1970."""
     signature: bytes
-    """Of the root."""
+    """Signature of the root."""
     path: bytes
-    """To the root."""
+    """Sibling hashes from the leaf to the root."""
 
 
 # Records --------------------------------------------------------------------------------------
 
 
 def split(record: bytes) -> tuple[bytes, bytes | None]:
-    """Return what is signed of a record, and its signature; None: it has none.
+    """Return the signed part of a record, and the text of its `_sig`. None: it has none.
 
     >>> split(b'{"_id":"7","_src":"gps@city/1f/0:42","_sig":"k.0.1.9.x.","speed":61.5}')
     (b'{"_id":"7","_src":"gps@city/1f/0:42","speed":61.5}', b'k.0.1.9.x.')
@@ -92,7 +92,7 @@ def _joined(record: bytes, signature: bytes) -> bytes:
 
 
 def sign_records(records: Sequence[bytes], key: OriginKey, now: float, leaves: int = TREE_LEAVES) -> list[bytes]:
-    """Sign records as they leave their origin; `now` in seconds since 1970."""
+    """Return records with signatures, in trees of `leaves` records; `now` is in seconds since 1970."""
     signed: list[bytes] = []
     for at in range(0, len(records), leaves):
         signed += _sign_tree(records[at : at + leaves], key, round(now * 1e6))
@@ -119,7 +119,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 def _levels(hashes: list[bytes]) -> list[list[bytes]]:
-    """Return the levels of a tree, from its leaves to its root; the last of an odd number moves up as it is."""
+    """Return the levels of a tree, from its leaves to its root. The last node of an odd level moves up unchanged."""
     levels = [hashes]
     while len(level := levels[-1]) > 1:
         above = [_node(level[n], level[n + 1]) for n in range(0, len(level) - 1, 2)]
@@ -128,30 +128,30 @@ def _levels(hashes: list[bytes]) -> list[list[bytes]]:
 
 
 def _path(index: int, levels: Sequence[Sequence[bytes]]) -> bytes:
-    """Return the hashes beside the way from a leaf up to the root."""
-    beside = []
+    """Return the sibling hashes on the path from a leaf to the root."""
+    siblings = []
     for level in levels[:-1]:
         if index ^ 1 < len(level):
-            beside.append(level[index ^ 1])
+            siblings.append(level[index ^ 1])
         index >>= 1
-    return b"".join(beside)
+    return b"".join(siblings)
 
 
 def _root_of(leaf: bytes, index: int, leaves: int, path: bytes) -> bytes | None:
-    """Return the root that a leaf and its path lead to; None: the path has another length (RFC 9162, 2.1.3.2)."""
-    at, last, found = index, leaves - 1, leaf
+    """Return the root for a leaf and its path. None: the path has the wrong length (RFC 9162, 2.1.3.2)."""
+    at, last, node = index, leaves - 1, leaf
     for start in range(0, len(path), 32):
         if last == 0:
             return None
         sibling = path[start : start + 32]
         if at & 1 or at == last:
-            found = _node(sibling, found)
+            node = _node(sibling, node)
             while not at & 1 and at:
                 at, last = at >> 1, last >> 1
         else:
-            found = _node(found, sibling)
+            node = _node(node, sibling)
         at, last = at >> 1, last >> 1
-    return found if last == 0 else None
+    return node if last == 0 else None
 
 
 def _read_signature(text: bytes) -> Signature | None:
@@ -171,24 +171,24 @@ def _decoded(text: str) -> bytes:
 
 
 def time_of(record: bytes) -> int | None:
-    """Return when a record says that it was signed, in microseconds; it is not verified."""
+    """Return the time in a record's signature, in microseconds, without verifying it. None: it has no signature."""
     text = split(record)[1]
     signature = None if text is None else _read_signature(text)
     return None if signature is None else signature.time
 
 
 class Verifier:
-    """Says which records an origin has signed, by the keys that are pinned for it. One thread at a time asks it."""
+    """Verifies records with the pinned keys of their origin. Not thread-safe, but threads may use it in turn."""
 
     def __init__(self, keys: Sequence[OriginKey], clock: Callable[[], float] = time.time) -> None:
         self._keys = {each.id: each for each in keys}
         self._clock = clock
         self._roots: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
         self.forged = 0
-        """Signatures of accepted keys that were not valid: each has cost the time to verify it."""
+        """Number of invalid signatures that name an accepted key. Each of them costs a verification."""
 
     def signed_at(self, record: bytes) -> int | None:
-        """Return when a record was signed, in microseconds; None: no key that is accepted now has signed it."""
+        """Return the time of a record's signature, in microseconds. None: no currently accepted key has signed it."""
         core, text = split(record)
         signature = None if text is None else _read_signature(text)
         if signature is None:
@@ -220,7 +220,7 @@ class Verifier:
 
 
 class Signer:
-    """Signs what leaves its origin, if there is a key. Any thread may ask."""
+    """Signs the records and offers of this broker, if it has a key. Any thread may use it."""
 
     def __init__(self, keys: KeyFile | None, clock: Callable[[], float] = time.time) -> None:
         """Without `keys` nothing is signed."""
@@ -228,12 +228,12 @@ class Signer:
         self._offers: dict[tuple[str, bytes], dict[str, Any]] = {}
 
     def records(self, records: Sequence[bytes]) -> Sequence[bytes]:
-        """Return records with signatures; as they are where there is no key."""
+        """Return records with signatures, or unchanged if there is no key."""
         key = None if self._keys is None else self._keys.signing()
         return records if key is None or not records else sign_records(records, key, self._clock())
 
     def offers(self, offers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return offers with signatures; the same offer under the same key has the same signature every time."""
+        """Return offers with signatures. An unchanged offer keeps its signature as long as the key is the same."""
         key = None if self._keys is None else self._keys.signing()
         if key is None:
             return [dict(each) for each in offers]
@@ -254,9 +254,12 @@ def sign_offer(offer: Mapping[str, Any], key: OriginKey, now: float) -> str:
     return jws.serialize_compact(protected, payload, OKPKey.import_key(key.jwk(with_private=True)), algorithms=[CURVE])
 
 
-def read_signed_offer(said: Mapping[str, Any], keys: Sequence[OriginKey], now: float) -> tuple[dict[str, Any], int]:
-    """Return what an origin has signed of an offer, and when; what the offer says beside that counts for nothing."""
-    text = said.get("jws")
+def read_signed_offer(document: Mapping[str, Any], keys: Sequence[OriginKey], now: float) -> tuple[dict[str, Any], int]:
+    """Return the signed content of an offer and its time, in microseconds. Unsigned members of the offer are ignored.
+
+    Raises a `FederationError` if the signature is missing or invalid, or its key is not pinned or has expired.
+    """
+    text = document.get("jws")
     if not isinstance(text, str):
         raise FederationError("the offer is not signed")
     usable = {each.id: each for each in keys if not each.is_expired(now)}

@@ -1,14 +1,15 @@
-"""What is believed of what a neighbour says: whose services it may offer, and what their origin has signed.
+"""Decides which offers of a neighbour are accepted, and which signatures they need.
 
-`gps@city` is a service of the broker `city`. It is believed
+`gps@city` is a service of the broker `city`. An offer of it is accepted
 
-1. from the link to `city` alone, if there is one, whether it is up or not;
-2. else from a link whose `transit` names `city`, or `*`;
-3. from one link at a time: the first to offer a service of `city` holds the name. What another link offers under it is
-   a conflict, which is shown to the operator, until the first has withdrawn all of it or is removed;
-4. and if keys of `city` are pinned, only what these keys have signed, over whichever link it comes.
+1. only over the link to `city`, if there is one, whether it is up or down;
+2. otherwise over a link whose `transit` contains `city` or `*`;
+3. over one link at a time: the first link to offer a service of `city` holds that origin. An offer of the same origin
+   over another link is a conflict, which is shown to the operator, until the first link has withdrawn all services of
+   the origin or is removed;
+4. if keys of `city` are pinned, only with a signature of one of them, over any link.
 
-A name of our own is never believed.
+An offer of a service of this broker itself is always refused.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any
 from tidegate.errors import FederationError
 from tidegate.federation.link.keys import OriginKey, read_key_set
 from tidegate.federation.link.offers import Remote, read_offer
-from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.signing import Verifier, read_signed_offer
+from tidegate.model import ServiceName
 from tidegate.registry import Link
 from tidegate.registry.links import ANY
 
@@ -30,52 +31,55 @@ Keys = Mapping[str, tuple[OriginKey, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why an offer is not believed."""
+class OfferRefusal:
+    """Why an offer was refused."""
 
     kind: str
-    """`name`, `conflict` or `signature`: what it is counted under."""
+    """`name`, `conflict` or `signature`; refusals are counted by kind."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An offer of a neighbour; whether that may make it is yet to be judged."""
+    """An offer that was read, before `Trust.judge` decides about it."""
 
     offer: Remote
     issued: int | None = None
-    """When its origin has signed it, in microseconds; None: it need not be signed."""
+    """Time of the signature, in microseconds since 1970. None: no keys of the origin are pinned."""
     problem: str | None = None
-    """What is wrong with its signature."""
+    """Why the signature is invalid. None: it is valid, or none is needed."""
 
 
 class Trust:
-    """Decides what is believed of neighbours. The event loop alone asks it, but for `read` and verifiers."""
+    """Decides which offers are accepted. `read` and verifiers may run on any thread, all else on the event loop."""
 
-    def __init__(self, me: str, settled: Keys, clock: Callable[[], float] = time.time) -> None:
-        """`settled` are the pinned keys of the profile: none of the registry takes their place."""
-        self._me, self._settled, self._clock = me, settled, clock
+    def __init__(self, me: str, profile_keys: Keys, clock: Callable[[], float] = time.time) -> None:
+        """`profile_keys` are the pinned keys of the profile. They take precedence over those of the registry."""
+        self._me, self._profile_keys, self._clock = me, profile_keys, clock
         self._texts: Mapping[str, str] = {}
-        self._keys: Keys = dict(settled)
+        self._keys: Keys = dict(profile_keys)
         self.version = 0
-        """Another number whenever the pinned keys are others."""
+        """Increases whenever the pinned keys change."""
         self._issued: dict[str, int] = {}
-        """By service, when the newest signed offer was issued: an older one does not take its place."""
+        """By service, the time of the newest signed offer. Older ones are refused."""
 
     # Pinned keys -------------------------------------------------------------------------------
 
     def pin(self, texts: Mapping[str, str]) -> bool:
-        """Take in the pinned keys of the registry; say whether they are others than before."""
+        """Replace the pinned keys of the registry, given as JWK sets by broker. Returns True if they have changed.
+
+        Raises a `FederationError` if a set can't be read; its text names the broker.
+        """
         if texts == self._texts:
             return False
         self._texts = dict(texts)
         read = {name: read_key_set(text, f"the pinned keys of {name}", private=False) for name, text in texts.items()}
-        self._keys = {**read, **self._settled}
+        self._keys = {**read, **self._profile_keys}
         self.version += 1
         return True
 
     def keys(self, origin: str) -> tuple[OriginKey, ...]:
-        """Return the pinned keys of a broker."""
+        """Return the pinned keys of a broker; empty if there are none."""
         return self._keys.get(origin, ())
 
     @property
@@ -84,54 +88,60 @@ class Trust:
         return self._keys
 
     def verifier(self, service: str) -> Verifier | None:
-        """Return what verifies a service's events; None: they need no signature."""
-        keys = self._keys.get(origin_of(service)[1])
+        """Return a new verifier for a service's events. None: no keys of its origin are pinned."""
+        keys = self._keys.get(ServiceName.parse(service).origin or "")
         return None if keys is None else Verifier(keys, self._clock)
 
     # Offers ------------------------------------------------------------------------------------
 
-    def read(self, said: Sequence[Mapping[str, Any]], via: str) -> list[Claim]:
-        """Read what a neighbour offers, and verify what must be signed; in any thread, as it may be much."""
+    def read(self, documents: Sequence[Mapping[str, Any]], via: str) -> list[Claim]:
+        """Read a neighbour's offers and verify their signatures. It may take long; call it on a thread.
+
+        Raises a `FederationError` if an offer is malformed. An invalid signature is reported in the claim.
+        """
         keys, now = self._keys, self._clock()
-        return [_claim(each, via, keys, now) for each in said]
+        return [_claim(document, via, keys, now) for document in documents]
 
-    def judge(self, claim: Claim, link: Link, links: Collection[str], holders: Mapping[str, str]) -> Refused | None:
-        """Say why an offer of a neighbour is not believed; None: it is.
+    def judge(
+        self, claim: Claim, link: Link, links: Collection[str], holders: Mapping[str, str]
+    ) -> OfferRefusal | None:
+        """Return why an offer is refused. None: it is accepted.
 
-        `links` are the brokers that we are linked to; `holders` says over which link each broker's services are known.
+        `link` is the link over which it came, `links` are the names of all neighbours, and `holders` has, by origin,
+        the link over which its services were accepted before.
         """
         name, origin = claim.offer.service.name, claim.offer.origin
         is_direct = origin == link.name
         if origin == self._me:
-            return Refused("name", f"{origin} is this broker")
+            return OfferRefusal("name", f"{origin} is this broker")
         if not is_direct and origin in links:
-            return Refused("name", f"there is a link to {origin}: its services are believed from there alone")
+            return OfferRefusal("name", f"there is a link to {origin}: its services are accepted from there only")
         if not is_direct and not {origin, ANY} & set(link.transit):
             allow = f"tidegate link change {link.name} --transit {origin}"
-            return Refused("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
+            return OfferRefusal("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
         if claim.problem is not None:
-            return Refused("signature", f"keys of {origin} are pinned, and {claim.problem}")
+            return OfferRefusal("signature", f"keys of {origin} are pinned, and {claim.problem}")
         if claim.issued is not None:
             if not is_direct and not claim.offer.onward:
-                return Refused("signature", f"{origin} does not let {name!r} be passed on")
+                return OfferRefusal("signature", f"{origin} does not let {name!r} be passed on")
             if claim.issued < self._issued.get(name, 0):
-                return Refused("signature", f"a newer offer of {name!r} was seen before")
+                return OfferRefusal("signature", f"a newer offer of {name!r} was seen before")
             self._issued[name] = claim.issued
         holder = holders.get(origin)
         if holder is not None and holder != link.name:
-            return Refused("conflict", f"the services of {origin} are known over the link to {holder}")
+            return OfferRefusal("conflict", f"the services of {origin} are known over the link to {holder}")
         return None
 
 
-def _claim(said: Mapping[str, Any], via: str, keys: Keys, now: float) -> Claim:
-    """Read an offer; where keys of its origin are pinned, only what these have signed counts."""
-    offer = read_offer(said, via)
+def _claim(document: Mapping[str, Any], via: str, keys: Keys, now: float) -> Claim:
+    """Read an offer. If keys of its origin are pinned, only the signed part of it is used."""
+    offer = read_offer(document, via)
     pinned = keys.get(offer.origin)
     if pinned is None:
         return Claim(offer)
     try:
-        payload, issued = read_signed_offer(said, pinned, now)
-        signed = replace(read_offer(payload, via), said=said)
+        payload, issued = read_signed_offer(document, pinned, now)
+        signed = replace(read_offer(payload, via), document=document)
     except FederationError as problem:
         return Claim(offer, problem=str(problem))
     if signed.service.name != offer.service.name:
@@ -140,7 +150,7 @@ def _claim(said: Mapping[str, Any], via: str, keys: Keys, now: float) -> Claim:
 
 
 def with_access(offer: Remote, link: Link) -> Remote:
-    """Return an offer that is believed, for guests only where the link says so, whatever its origin claims."""
+    """Return an accepted offer, with public access only if the operator made the service public on this link."""
     if offer.service.access.to != "public" or {offer.service.name, ANY} & set(link.public):
         return offer
     return replace(offer, service=replace(offer.service, access=replace(offer.service.access, to="keys")))

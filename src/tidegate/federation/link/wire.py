@@ -1,12 +1,13 @@
-"""What goes over a link: frames of a WebSocket, each one letter and what it says.
+"""The frames of a link over WebSocket. The first byte of each frame is its kind:
 
-    c   a message in JSON: of `federation.routes`, or of those below
-    e   events: one line of JSON with their service and the cursor behind them, then a record a line
-    +   a part of a frame that is too large for one; the last part has the frame's own letter
+    c   a control message in JSON: one of `federation.routes.messages`, or one of those below
+    e   events: a line of JSON with their service and the cursor after them, then one record per line
+    +   a part of a message that is too large for one frame; the last part has the kind of the message
 
-Whoever dials says `open`, and hears `challenge`; says `proof`, and hears `welcome` or `refused`. Then both say
-`offers` (services that the other may have), `resume` (where each service's events go on) and `hello`, and whenever
-something changes `offers`, `update` and the like. `taken` answers each frame of events.
+The broker that dials sends `open`, receives `challenge`, sends `proof`, and receives `welcome` or `refused`. Then both
+ends send `offers` (the services that the neighbour may subscribe to), `resume` (the position at which each service's
+events continue) and `hello`; and whenever something changes `offers`, `update` and so on. `taken` confirms each message
+with events.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ from tidegate.errors import FederationError
 
 SUBPROTOCOL = "tidegate.link.v1"
 PART_BYTES = 512 * 1024
-"""Of one frame: what any gateway takes."""
-MOST_BYTES = 32 * 1024 * 1024
-"""Of one message, in all its parts."""
+"""Size of a frame that every gateway accepts."""
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Size of a message with all its parts."""
 MIN_PART_BYTES = 64 * 1024
-"""Of a frame that another follows: a message can't be cut into more parts than there is memory for."""
+"""Size of every part but the last, so that a hostile neighbour can't fill the memory with tiny parts."""
 
 CONTROL, EVENTS, PART = b"c", b"e", b"+"
 
 
-class LinkClosed(Exception):  # noqa: N818 - no error: links break
-    """The other end is gone, or was let go of; the text says why, as far as is known."""
+class LinkClosed(Exception):  # noqa: N818 - not an error: links break
+    """The connection was closed by either end. The text says why, if that is known."""
 
 
 class Socket(Protocol):
-    """A WebSocket, whoever opened it. Nothing but `LinkClosed` is raised."""
+    """An open WebSocket, on either end. Its methods run on the event loop and raise nothing but `LinkClosed`."""
 
     async def send(self, data: bytes) -> None:
-        """Send a frame, as soon as there is room."""
+        """Send a frame. Waits while the send buffer is full."""
 
     async def receive(self) -> bytes:
-        """The next frame."""
+        """Return the next frame."""
 
     async def close(self, reason: str) -> None:
-        """Close, and say why."""
+        """Close the connection with a reason for the other end."""
 
 
 def frames(kind: bytes, body: bytes) -> list[bytes]:
-    """A message as frames.
+    """Return a message as frames.
 
     >>> [frame[:2] for frame in frames(CONTROL, b"x" * (PART_BYTES + 1))]
     [b'+x', b'cx']
@@ -57,39 +58,43 @@ def frames(kind: bytes, body: bytes) -> list[bytes]:
 
 
 def control(message: Mapping[str, Any]) -> list[bytes]:
-    """A message in JSON."""
+    """Return the frames of a control message."""
     return frames(CONTROL, orjson.dumps(message))
 
 
 def events(head: Mapping[str, Any], records: Sequence[bytes]) -> list[bytes]:
-    """Events; `head` says whose they are."""
+    """Return the frames of a message with events; `head` has their `service` and `cursor`."""
     return frames(EVENTS, b"\n".join([orjson.dumps(head), *records]))
 
 
 class Inbox:
-    """Puts messages together out of frames."""
+    """Receives messages and joins their parts."""
 
-    def __init__(self, socket: Socket, most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes` is what one message may have, in all its parts."""
-        self._socket, self._most_bytes = socket, most_bytes
+    def __init__(self, socket: Socket, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        """`max_bytes` is the size of one message with all its parts."""
+        self._socket, self._max_bytes = socket, max_bytes
 
     async def next(self) -> tuple[bytes, bytes]:
-        """The next message: its letter and what it says."""
+        """Return the kind and the body of the next message.
+
+        Raises `LinkClosed` if the connection ends, and a `FederationError` if a message or one of its parts has an
+        illegal size.
+        """
         parts: list[bytes] = []
         size = 0
         while True:
             frame = await self._socket.receive()
             parts.append(frame[1:])
             size += len(frame)
-            if size > self._most_bytes:
-                raise FederationError(f"expected a message of at most {self._most_bytes:,} bytes over a link")
+            if size > self._max_bytes:
+                raise FederationError(f"expected a message of at most {self._max_bytes:,} bytes over a link")
             if frame[:1] != PART:
                 return frame[:1], b"".join(parts)
             if len(frame) < MIN_PART_BYTES:
                 raise FederationError(f"expected a part of at least {MIN_PART_BYTES:,} bytes, not {len(frame):,}")
 
     async def message(self) -> dict[str, Any]:
-        """The next message, which is to be JSON."""
+        """Return the next message, which must be a control message. Raises a `FederationError` if it is not."""
         kind, body = await self.next()
         if kind != CONTROL:
             raise FederationError(f"expected a message in JSON, not one of kind {kind!r}")
@@ -97,23 +102,23 @@ class Inbox:
 
 
 def read_control(body: bytes) -> dict[str, Any]:
-    """A message in JSON, read."""
+    """Parse a control message. Raises a `FederationError` if it is no JSON object with a `type`."""
     try:
-        found = orjson.loads(body)
+        message = orjson.loads(body)
     except orjson.JSONDecodeError as exc:
         raise FederationError(f"expected a message in JSON, not {body[:60]!r}") from exc
-    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise FederationError(f"expected a message with a type, not {body[:60]!r}")
-    return found
+    return message
 
 
 def read_events(body: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """Events, read: whose they are, and the records."""
-    head, *records = body.split(b"\n")
+    """Return the head and the records of a message with events. Raises a `FederationError` if the head is malformed."""
+    line, *records = body.split(b"\n")
     try:
-        found = orjson.loads(head)
-        assert isinstance(found["service"], str)
-        assert isinstance(found["cursor"], str)
+        head = orjson.loads(line)
+        assert isinstance(head["service"], str)
+        assert isinstance(head["cursor"], str)
     except (orjson.JSONDecodeError, KeyError, TypeError, AssertionError) as exc:
-        raise FederationError(f"expected events with their service and cursor, not {head[:60]!r}") from exc
-    return found, records
+        raise FederationError(f"expected events with their service and cursor, not {line[:60]!r}") from exc
+    return head, records

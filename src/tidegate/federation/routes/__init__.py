@@ -1,12 +1,23 @@
-"""Which filters a broker asks its neighbours for, and where an event goes: pure, by covering.
+"""Routing: which filters a broker requests from its neighbours, and which neighbours an event is forwarded to.
 
-`Broker` takes changes and messages and gives the messages that follow from them. It opens no
-socket, starts no thread and reads no clock: whoever carries the messages decides when.
+`Broker` takes changes and messages, and returns the messages to send. It opens no socket, starts no thread and reads
+no clock: `federation.link` sends the messages and calls it.
 """
 
-from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
-from tidegate.federation.routes.broker import Broker, Sent, may_match
-from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, FilterFigures
+from tidegate.federation.routes.broker import Broker
+from tidegate.federation.routes.link_tables import LinkTables, may_match
+from tidegate.federation.routes.messages import (
+    Hello,
+    LinkRefusal,
+    Message,
+    Reach,
+    RouteEntry,
+    Sent,
+    Table,
+    TableState,
+    Update,
+)
 from tidegate.federation.routes.strategies import STRATEGIES
 
 __all__ = [
@@ -14,15 +25,16 @@ __all__ = [
     "Adaptive",
     "AdaptiveSettings",
     "Broker",
-    "Entry",
-    "Figures",
+    "FilterFigures",
     "Hello",
+    "LinkRefusal",
+    "LinkTables",
     "Message",
     "Reach",
-    "Refusal",
+    "RouteEntry",
     "Sent",
-    "State",
     "Table",
+    "TableState",
     "Update",
     "may_match",
 ]

@@ -1,10 +1,10 @@
-"""Whether filtering what goes over a link is worth its cost: counters in, a decision out.
+"""Decides per link and service whether filtering events before they are sent is worth its cost.
 
-A table says which events a neighbour wants. To ask it costs time for every event, and saves the
-crossing of those that it stops. Where it stops little, as when nearly everything is wanted, a link does
-better to forward all of a service and let the other side drop the rest: it is *coarse*. Then a sample is
-still asked, so that it shows when asking would pay again, and what the other side says it dropped counts.
-Coarse forwards more than is wanted, never less: whatever is decided, no delivery is lost.
+Matching an event against a neighbour's table costs time, and saves the transfer of events that the neighbour has not
+requested. If nearly all events are requested, matching costs more than it saves. Then the link becomes *coarse*: it
+forwards all events of the service, and the neighbour drops those that it does not need. A coarse link still matches a
+sample of the events, and counts how many the neighbour reports as dropped, so that it notices when filtering pays
+again. A coarse link forwards more events than requested, never fewer: no decision loses a delivery.
 """
 
 from __future__ import annotations
@@ -14,128 +14,132 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
-    """When to coarsen and when to tighten."""
+    """When a link becomes coarse, and when it filters again."""
 
     crossing_s: float = 50e-6
-    """What an event costs that crosses a link for nothing: written, sent, read and dropped."""
+    """Cost of an event that is sent in vain: encoding, transfer, decoding and dropping it."""
     asking_s: float = 0.5e-6
-    """What it costs to ask one filter, where nobody measures it."""
+    """Assumed cost of evaluating one filter. Used only by callers that do not measure it."""
     window: int = 1000
-    """Events that are asked about before a decision; the next one begins anew."""
+    """Number of matched events after which a filtering link decides. Each decision starts a new window."""
     sample: int = 32
-    """Of so many events a coarse link asks about one."""
+    """A coarse link matches one in this many events."""
     margin: float = 1.5
-    """How much more the one must cost than the other: a link on the edge does not change to and fro."""
-    most_dropped: float = 0.5
-    """The share of what it forwards that the other side may drop before a coarse link tightens at once."""
+    """How many times more expensive the current mode must be before it changes, so that it does not flap."""
+    max_dropped_share: float = 0.5
+    """If the neighbour drops a larger share of the forwarded events, a coarse link filters again at once."""
 
 
 @dataclass(slots=True)
-class Figures:
-    """What a link has done for one service, since it is there."""
+class FilterFigures:
+    """Counters of one link and service since the link was added. The field names are part of the HTTP API."""
 
     forwarded: int = 0
     stopped: int = 0
-    """Events that nobody behind wanted, and that were not sent."""
+    """Events that were not sent because they matched no filter of the neighbour."""
     asked: int = 0
-    """Events that the table was asked about."""
+    """Events that were matched against the neighbour's table."""
     asking_s: float = 0.0
+    """Seconds spent on matching."""
     excess: int = 0
-    """Events that were forwarded though the table said no, as far as it was asked."""
+    """Events that were forwarded though they were matched and no filter matched."""
     dropped: int = 0
-    """Events that the other side says nobody wanted."""
+    """Events that the neighbour has reported as dropped."""
     coarsened: int = 0
     tightened: int = 0
 
 
 class Adaptive:
-    """Decides for one link and service whether events are filtered.
+    """The filter policy of one link and service. Not thread-safe.
 
-    >>> link = Adaptive(AdaptiveSettings(window=10))
+    >>> policy = Adaptive(AdaptiveSettings(window=10))
     >>> for _ in range(10):
-    ...     _ = link.decide(True, spent_s=20e-6)  # everything is wanted: asking is in vain
-    >>> link.is_coarse, link.decide(None)
+    ...     _ = policy.decide(True, spent_s=20e-6)  # every event matches: filtering saves nothing
+    >>> policy.is_coarse, policy.decide(None)
     (True, True)
-    >>> link.dropped(1, of=1)
-    >>> link.is_coarse
+    >>> policy.report_dropped(1, of=1)
+    >>> policy.is_coarse
     False
     """
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self.settings = settings
-        self.figures = Figures()
+        self.figures = FilterFigures()
         self.is_coarse = False
         self._seen = 0
-        self._begin()
+        self._start_window()
 
-    def _begin(self) -> None:
-        """A window: events that were asked about, and unwanted; that the other side took, and dropped; the cost."""
-        self._asked = self._unwanted = self._taken = self._dropped = 0
+    def _start_window(self) -> None:
+        """Reset the counters of the window: matched and unmatched events, confirmed and dropped ones, seconds."""
+        self._asked = self._unmatched = self._confirmed = self._dropped = 0
         self._spent_s = 0.0
 
-    def asks(self) -> bool:
-        """Whether the table is to be asked about the next event; if not, `decide(None)` forwards it."""
-        return bool(self.asked_of(1))
+    def matches_next(self) -> bool:
+        """True if the caller must match the next event. If not, it calls `decide(None)`, which forwards the event."""
+        return bool(self.sample_of(1))
 
-    def asked_of(self, count: int) -> range:
-        """Which of the next so many events the table is to be asked about, by their place among them."""
+    def sample_of(self, count: int) -> range:
+        """Return the positions, among the next `count` events, of those that the caller must match."""
         sample = self.settings.sample
         return range(-(self._seen + 1) % sample, count, sample) if self.is_coarse else range(count)
 
-    def decide(self, is_wanted: bool | None, spent_s: float = 0.0) -> bool:
-        """Take what the table said of an event, and what it cost; say whether the event is forwarded."""
-        is_sent = is_wanted is not False or self.is_coarse
-        self.decide_all(1, int(is_wanted is not None), int(is_wanted is False), spent_s)
-        return is_sent
+    def decide(self, is_match: bool | None, spent_s: float = 0.0) -> bool:
+        """Count an event and return whether it is forwarded.
 
-    def decide_all(self, count: int, asked: int, unwanted: int, spent_s: float) -> bool:
-        """The same of many events at once, of which some were asked about; say whether all are forwarded.
+        `is_match` is None if the event was not matched; `spent_s` is the time that matching took.
+        """
+        is_forwarded = is_match is not False or self.is_coarse
+        self.decide_all(1, int(is_match is not None), int(is_match is False), spent_s)
+        return is_forwarded
 
-        If not, those are which the table wants.
+    def decide_all(self, count: int, asked: int, unmatched: int, spent_s: float) -> bool:
+        """Count many events, of which `asked` were matched and `unmatched` matched no filter.
+
+        Returns True if all of them are forwarded, False if only those that matched are.
         """
         figures, is_coarse = self.figures, self.is_coarse
-        stopped = 0 if is_coarse else unwanted
+        stopped = 0 if is_coarse else unmatched
         self._seen += count
         figures.forwarded += count - stopped
         figures.stopped += stopped
         figures.asked += asked
         figures.asking_s += spent_s
-        figures.excess += unwanted - stopped
+        figures.excess += unmatched - stopped
         self._asked += asked
-        self._unwanted += unwanted
+        self._unmatched += unmatched
         self._spent_s += spent_s
         if asked:
-            self._judge()
+            self._compare_costs()
         return is_coarse
 
-    def dropped(self, count: int, of: int) -> None:
-        """The other side says how many of the events that it got last nobody wanted."""
+    def report_dropped(self, count: int, of: int) -> None:
+        """Count the events that the neighbour has dropped, out of the `of` events that it has confirmed."""
         self.figures.dropped += count
         self._dropped += count
-        self._taken += of
-        is_much = self._dropped > self.settings.most_dropped * self._taken
-        if self.is_coarse and is_much and self._taken >= self._enough:
-            self._turn()
+        self._confirmed += of
+        is_too_much = self._dropped > self.settings.max_dropped_share * self._confirmed
+        if self.is_coarse and is_too_much and self._confirmed >= self._coarse_window:
+            self._switch()
 
     @property
-    def _enough(self) -> int:
-        """Events that say something of a coarse link: the first few may be unwanted by chance."""
+    def _coarse_window(self) -> int:
+        """Number of events that a coarse link needs for a decision: the first few may be dropped by chance."""
         return max(1, self.settings.window // self.settings.sample)
 
-    def _judge(self) -> None:
-        """At the end of a window: what asking costs, beside what it saves."""
+    def _compare_costs(self) -> None:
+        """At the end of a window, change the mode if the other one is clearly cheaper."""
         settings = self.settings
-        if self._asked < (self._enough if self.is_coarse else settings.window):
+        if self._asked < (self._coarse_window if self.is_coarse else settings.window):
             return
-        saved_s = self._unwanted * settings.crossing_s
-        dear, cheap = (saved_s, self._spent_s) if self.is_coarse else (self._spent_s, saved_s)
-        if dear > settings.margin * cheap:
-            self._turn()
+        saved_s = self._unmatched * settings.crossing_s
+        current_s, other_s = (saved_s, self._spent_s) if self.is_coarse else (self._spent_s, saved_s)
+        if current_s > settings.margin * other_s:
+            self._switch()
         else:
-            self._begin()
+            self._start_window()
 
-    def _turn(self) -> None:
+    def _switch(self) -> None:
         self.is_coarse = not self.is_coarse
         self.figures.coarsened += self.is_coarse
         self.figures.tightened += not self.is_coarse
-        self._begin()
+        self._start_window()

@@ -1,4 +1,4 @@
-"""What changes in a table of forwarded filters."""
+"""Changes of a table of forwarded filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.filters import Filter
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Entries that come, by number, and numbers that go: one step, in which the coming is first."""
+    """One step of a table: entries to add, by number, and numbers to remove. The receiver adds before it removes."""
 
     add: Mapping[int, Filter]
     remove: tuple[int, ...]
@@ -22,27 +22,27 @@ class Delta:
 NOTHING = Delta({}, ())
 
 
-class Changes:
-    """Collects what a step does to a table; what comes and goes within it is nothing."""
+class TableChanges:
+    """Collects the changes of one step. An entry that is added and removed within the step is left out."""
 
     def __init__(self) -> None:
         self._add: dict[int, Filter] = {}
         self._remove: set[int] = set()
 
     def add(self, number: int, filter_: Filter) -> None:
-        """An entry comes."""
+        """Add an entry."""
         if number in self._remove:
             self._remove.discard(number)
         else:
             self._add[number] = filter_
 
     def remove(self, number: int) -> None:
-        """An entry goes."""
+        """Remove an entry."""
         if self._add.pop(number, None) is None:
             self._remove.add(number)
 
-    def taken(self) -> Delta:
-        """The step as a whole; the next one begins empty."""
-        found = Delta(self._add, tuple(sorted(self._remove)))
+    def take(self) -> Delta:
+        """Return the collected changes and start an empty step."""
+        delta = Delta(self._add, tuple(sorted(self._remove)))
         self._add, self._remove = {}, set()
-        return found if found else NOTHING
+        return delta or NOTHING

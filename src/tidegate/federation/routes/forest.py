@@ -1,20 +1,20 @@
-"""The filters that one link needs, as trees by covering: the roots are forwarded, the others are held back.
+"""The needed filters of one link as trees: a parent covers its children, and only the roots are requested.
 
-    speed > 10 ─────────┐ forwarded        vid = 'B17' ─── forwarded
+    speed > 10 ─────────┐ requested        vid = 'B17' ─── requested
       ├ speed > 30      │
-      │   └ speed > 50  │ held back: each lies under one that covers it
+      │   └ speed > 50  │ not requested: the parent covers it
       └ speed BETWEEN 20 AND 25
 
-A filter's place under another is a promise that was true when it was made, and filters do not
-change. So only roots are searched, and only when a root goes its children look for a new place.
+Filters do not change, so a parent covers its children for as long as both exist. A new filter is therefore compared
+with the roots only, and existing filters move only when their root is removed.
 
-A root may have thousands of children, and a new one may cover thousands of roots. Both are worked off in
-steps of bounded size: the root that goes stays forwarded until the last of its children has a place, and
-the roots that a new one covers go after it came. What is forwarded is at every time enough; meanwhile it is
-more than it must be. `pending` says so, and `work` takes a step.
+A root may have thousands of children, and a new root may cover thousands of roots. Both cases are handled in steps of
+bounded size: a removed root stays requested until its last child has a new parent or is a root itself, and roots that
+a new root covers are removed after the new one was added. So the requested filters always match every needed event.
+Until the last step they may be more than necessary: `pending` is True, and `work` takes a step.
 
-`covers` may say no where yes would be right, and need not be transitive: no filter ever leaves
-the forwarded ones but for one that covers it, so even then nothing is lost.
+`Filter.covers` may return False for a filter that is covered, and it need not be transitive. Nothing is lost then: a
+filter is only ever replaced by one that is known to cover it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol
 
-from tidegate.federation.routes.delta import Changes, Delta
+from tidegate.federation.routes.delta import Delta, TableChanges
 from tidegate.federation.routes.index import BoxIndex, CoverIndex
 from tidegate.filters import Filter
 
-FEWEST, MOST = 3, 8
-"""How many filters that lost their place look for another in one step, in a large table and in a small one."""
-COMPARED = 100_000
-"""How many roots they are compared with in all, about: it keeps a step under two milliseconds."""
-ABSORBED = 16
-"""How many roots new ones take under themselves in one step."""
+MIN_MOVES, MAX_MOVES = 3, 8
+"""Children of a removed root that get a new parent in one step, in a large and in a small table."""
+MAX_COMPARISONS = 100_000
+"""Comparisons with roots in one step, roughly. It keeps a step under two milliseconds."""
+MAX_ABSORBED = 16
+"""Roots that become children of a new root in one step."""
 
 
 class Node:
-    """A filter in a tree, and who needs it."""
+    """A filter in a tree."""
 
     __slots__ = ("children", "filter", "number", "owners", "parent", "parts", "size")
 
@@ -47,14 +47,14 @@ class Node:
         self.owners = set(owners)
         """Numbers of the needed filters that are equal to it."""
         self.parts = set(parts)
-        """The nodes of which it is exactly the union; it goes with the first of them, unless somebody needs it."""
+        """The nodes of which this one is exactly the union. A union without owners is removed with its first part."""
         self.size: int = sum(part.size for part in self.parts) or 1
-        """How many filters it was merged from."""
+        """Number of filters that it was merged from."""
         self.parent: Node | None = None
         self.children: dict[int, Node] = {}
 
-    def hold(self, child: Node) -> None:
-        """Take a node under this one."""
+    def add_child(self, child: Node) -> None:
+        """Make a node a child of this one."""
         child.parent = self
         self.children[child.number] = child
 
@@ -63,81 +63,84 @@ class Merging(Protocol):
     """Finds roots whose union is one filter."""
 
     def add(self, node: Node) -> None:
-        """A node is a root now."""
+        """Add a new root."""
 
     def remove(self, node: Node) -> None:
-        """A node is no root any more."""
+        """Remove a node that is no longer a root."""
 
     def union(self, node: Node) -> Node | None:
-        """A new node for a root and others, its parts; None where there are no such others."""
+        """Return a new node for the union of a root and others, which are its parts. None: there is no such union."""
 
     def union_of(self, parts: Collection[Node]) -> Node | None:
-        """A new node for just these; None where their union is no one filter."""
+        """Return a new node for the union of exactly these nodes. None: it can't be written as one filter."""
 
 
 class Forest:
-    """Forwards what nothing else covers; with `merging` also unions that are exact."""
+    """Requests the filters that no other filter covers; with `merging`, also exact unions in place of their parts."""
 
     floods = False
 
     def __init__(self, merging: Merging | None = None, index: CoverIndex | None = None) -> None:
         self._merging = merging
         self._index = BoxIndex() if index is None else index
-        self._changes = Changes()
+        self._changes = TableChanges()
         self._nodes: dict[Filter, Node] = {}
         self._owned: dict[int, Node] = {}
         self._roots: dict[int, Node] = {}
         self._leaving: dict[Node, None] = {}
-        """Roots that nobody needs, forwarded until each of their children has another place."""
+        """Removed roots. Each stays requested until all of its children have moved."""
         self._absorbing: dict[Node, Iterator[int]] = {}
-        """New roots, and the older ones that each may cover."""
-        self._planted: deque[Node] = deque()
-        """New roots that may make a union with others."""
-        self._room = 0
-        """How many roots may still go under another in this step."""
+        """New roots, each with the numbers of the older roots that it may cover and that were not compared yet."""
+        self._merge_candidates: deque[Node] = deque()
+        """New roots that were not yet compared with others for a union."""
+        self._absorb_budget = 0
+        """How many older roots may still be compared with a new one in this step."""
 
     @property
     def pending(self) -> bool:
-        """Whether more is forwarded than must be, until some more steps are taken."""
+        """True if more filters are requested than necessary: `work` then has something to do."""
         return bool(self._leaving or self._absorbing)
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
-        """Take needed filters and forget others, in one step; of a great many children a part, the others by `work`."""
-        self._room = ABSORBED * max(1, len(put))
+        """Add and remove needed filters. Returns the change of the requested ones.
+
+        Only a bounded number of children of removed roots move at once; `work` moves the others.
+        """
+        self._absorb_budget = MAX_ABSORBED * max(1, len(put))
         new: dict[int, Node] = {}
-        for number, each in put.items():
-            node = self._nodes.get(each)
+        for number, filter_ in put.items():
+            node = self._nodes.get(filter_)
             if node is None:
-                node = new[number] = self._nodes[each] = Node(number, each)
+                node = new[number] = self._nodes[filter_] = Node(number, filter_)
             elif node in self._leaving:
                 new[node.number] = node
             node.owners.add(number)
             self._owned[number] = node
-        for _, node in sorted(new.items()):  # before anything goes, so that what it leaves finds a place there
-            self._find_place(node)
+        for _, node in sorted(new.items()):  # before any removal, so that children of removed roots can move there
+            self._insert(node)
         drop = list(drop)
         for number in drop:
             node = self._owned.pop(number)
             node.owners.discard(number)
             if not node.owners and not node.parts:
-                self._fell(node)
-        self._take_step(max(1, len(drop)) * self._places())
-        return self._changes.taken()
+                self._remove(node)
+        self._take_step(max(1, len(drop)) * self._max_moves())
+        return self._changes.take()
 
     def work(self) -> Delta:
-        """Take one more step of what is pending."""
-        self._room = ABSORBED
-        self._take_step(self._places())
-        return self._changes.taken()
+        """Do one pending step. Returns the change of the requested filters, which may be empty."""
+        self._absorb_budget = MAX_ABSORBED
+        self._take_step(self._max_moves())
+        return self._changes.take()
 
-    def _places(self) -> int:
-        return max(FEWEST, min(MOST, COMPARED // (len(self._index) + 1)))
+    def _max_moves(self) -> int:
+        return max(MIN_MOVES, min(MAX_MOVES, MAX_COMPARISONS // (len(self._index) + 1)))
 
-    def _fell(self, node: Node) -> None:
-        """Nobody needs a node any more: a root leaves when its children have a place."""
+    def _remove(self, node: Node) -> None:
+        """Remove a node without owners. Its children move to its parent; a root first waits until they have moved."""
         parent, children = node.parent, node.children
         if parent is None:
-            self._uproot(node)
+            self._remove_root(node)
             self._leaving[node] = None
             return
         del self._nodes[node.filter], parent.children[node.number]
@@ -147,104 +150,107 @@ class Forest:
         parent.children.update(children)
         if node in parent.parts:
             rest, parent.parts = parent.parts - {node}, set()
-            if not parent.owners:  # it is no union any more, and nobody needs it for itself
+            if not parent.owners:  # no longer the union of its parts, and not needed itself
                 self._shrink(parent, rest)
 
     def _shrink(self, union: Node, rest: set[Node]) -> None:
-        """A union has lost a part: the others make a smaller one, which takes its place."""
+        """Replace a union that has lost a part by the union of the other parts, if that is one filter."""
         smaller = self._merging.union_of(rest) if self._merging is not None and union.parent is None else None
         if smaller is not None and smaller.filter == union.filter:
             union.parts, union.size = rest, smaller.size
             return
         if smaller is None or smaller.filter in self._nodes:
-            self._fell(union)
+            self._remove(union)
             return
         self._nodes[smaller.filter] = smaller
         for part in rest:
             del union.children[part.number]
-            smaller.hold(part)
-        self._fell(union)
-        self._find_place(smaller)
+            smaller.add_child(part)
+        self._remove(union)
+        self._insert(smaller)
 
-    def _take_step(self, places: int) -> None:
-        """Work off a part of what is pending, the newest first: it is rather small, and done with its own change."""
-        while self._leaving and places > 0:
+    def _take_step(self, moves: int) -> None:
+        """Do a part of the pending work: at most `moves` children get a new parent.
+
+        The last removed root comes first. It is often small, and then finished within the change that removed it.
+        """
+        while self._leaving and moves > 0:
             node = next(reversed(self._leaving))
-            while node.children and places > 0:
-                _, child = node.children.popitem()  # the newest first: it may have taken the place of the node
+            while node.children and moves > 0:
+                _, child = node.children.popitem()  # the newest first: it may be the replacement of the node
                 child.parent = None
-                self._find_place(child)
-                places -= 1
+                self._insert(child)
+                moves -= 1
             self._merge()
-            if not node.children and node in self._leaving:  # it may have come back as a union of those that it left
+            if not node.children and node in self._leaving:  # a merge may have restored it as a union
                 del self._leaving[node], self._nodes[node.filter]
                 self._changes.remove(node.number)
         self._merge()
         if self._absorbing:
             self._absorb(next(reversed(self._absorbing)))
 
-    def _find_place(self, node: Node) -> None:
-        """Put a node under a root that covers it; else make it one, above those that it covers."""
-        is_forwarded = node in self._leaving
-        if is_forwarded:
+    def _insert(self, node: Node) -> None:
+        """Make a node a child of a root that covers it, or else a root, whose children are the roots that it covers."""
+        is_requested = node in self._leaving
+        if is_requested:
             del self._leaving[node]
-        found = self._index.coverer(node.filter)
-        if found is not None:
-            self._roots[found].hold(node)
-            if is_forwarded:
+        covering = self._index.find_covering(node.filter)
+        if covering is not None:
+            self._roots[covering].add_child(node)
+            if is_requested:
                 self._changes.remove(node.number)
             return
-        self._absorbing[node] = self._index.inside(node.filter)
-        self._plant(node, is_forwarded)
+        self._absorbing[node] = self._index.candidates(node.filter)
+        self._add_root(node, is_requested)
         self._absorb(node)
-        self._planted.append(node)
+        self._merge_candidates.append(node)
 
     def _absorb(self, node: Node) -> None:
-        """Take a part of the older roots that a root covers under it."""
+        """Make a bounded number of the older roots that a new root covers its children."""
         is_done = self._roots.get(node.number) is not node
         if not is_done:
-            room = self._room
-            older = sorted(islice(self._absorbing[node], room))
-            self._room -= len(older)
-            for root in (self._roots[each] for each in older if each in self._roots and each != node.number):
+            budget = self._absorb_budget
+            older = sorted(islice(self._absorbing[node], budget))
+            self._absorb_budget -= len(older)
+            for root in (self._roots[number] for number in older if number in self._roots and number != node.number):
                 if node.filter.covers(root.filter):
-                    self._take_under(node, root)
-            is_done = len(older) < room
+                    self._make_child(node, root)
+            is_done = len(older) < budget
         if is_done:
             del self._absorbing[node]
 
     def _merge(self) -> None:
-        """Make unions of new roots and others; a union may make one with others again."""
+        """Replace new roots and others by their unions, as long as there are any. A union may be merged again."""
         if self._merging is None:
-            self._planted.clear()
-        while self._merging is not None and self._planted:
-            node = self._planted.popleft()
+            self._merge_candidates.clear()
+        while self._merging is not None and self._merge_candidates:
+            node = self._merge_candidates.popleft()
             union = self._merging.union(node) if self._roots.get(node.number) is node else None
             if union is None:
                 continue
-            known = self._nodes.setdefault(union.filter, union)
-            if known is not union:
-                if known not in self._leaving:
+            existing = self._nodes.setdefault(union.filter, union)
+            if existing is not union:
+                if existing not in self._leaving:
                     continue
-                known.parts, known.size = union.parts, union.size  # it leaves, and is the same again
-            for part in known.parts:
-                self._take_under(known, part)
-            self._find_place(known)
+                existing.parts, existing.size = union.parts, union.size  # a removed root becomes a union
+            for part in existing.parts:
+                self._make_child(existing, part)
+            self._insert(existing)
 
-    def _take_under(self, node: Node, root: Node) -> None:
-        self._uproot(root)
+    def _make_child(self, node: Node, root: Node) -> None:
+        self._remove_root(root)
         self._changes.remove(root.number)
-        node.hold(root)
+        node.add_child(root)
 
-    def _plant(self, node: Node, is_forwarded: bool) -> None:
+    def _add_root(self, node: Node, is_requested: bool) -> None:
         self._roots[node.number] = node
         self._index.add(node.number, node.filter)
-        if not is_forwarded:
+        if not is_requested:
             self._changes.add(node.number, node.filter)
         if self._merging is not None:
             self._merging.add(node)
 
-    def _uproot(self, node: Node) -> None:
+    def _remove_root(self, node: Node) -> None:
         del self._roots[node.number]
         self._index.remove(node.number)
         if self._merging is not None:

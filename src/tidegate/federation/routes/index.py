@@ -1,8 +1,8 @@
-"""Finds, among very many filters, those that cover a filter and those that it covers.
+"""An index of filters by covering: finds the filters that cover a filter, and those that it covers.
 
-Each filter is a box: the hull of what it allows every attribute. One box can only hold
-another whose sides lie inside its own, so a few comparisons of columns leave a handful of
-candidates, and `Filter.covers` has the last word on each. `ScanIndex` asks everybody.
+`BoxIndex` stores each filter as boxes. A box has one side per attribute: the hull of the values that the filter allows
+for it. A filter can only cover another if its box contains the other's box. Comparing columns of sides leaves few
+candidates, and `Filter.covers` decides about each. `ScanIndex` compares all filters; tests use it as the oracle.
 """
 
 from __future__ import annotations
@@ -22,178 +22,191 @@ from tidegate.filters.sets import Cut, ValueSet
 
 
 class CoverIndex(Protocol):
-    """Filters by number, asked by covering."""
+    """Filters by number. Not thread-safe."""
 
     def add(self, number: int, filter_: Filter) -> None:
-        """Take a filter under a number that is not in use."""
+        """Add a filter under an unused number."""
 
     def remove(self, number: int) -> None:
-        """Forget a filter."""
+        """Remove a filter. Raises `KeyError` if there is none."""
 
-    def coverer(self, filter_: Filter) -> int | None:
-        """The least number whose filter covers this one."""
+    def find_covering(self, filter_: Filter) -> int | None:
+        """Return the lowest number whose filter covers this one, or None."""
 
-    def inside(self, filter_: Filter) -> Iterator[int]:
-        """The numbers whose filters this one may cover, found as they are asked for: some may be gone by then."""
+    def candidates(self, filter_: Filter) -> Iterator[int]:
+        """Yield the numbers of filters that this one may cover, some of them possibly twice.
 
-    def covered(self, filter_: Filter) -> list[int]:
-        """The numbers, in order, whose filters this one covers."""
+        The index may change while the iterator is in use; it may then yield numbers that were removed.
+        """
+
+    def find_covered(self, filter_: Filter) -> list[int]:
+        """Return the numbers of the filters that this one covers, in ascending order."""
 
     def __len__(self) -> int: ...
 
 
 class ScanIndex:
-    """The oracle: asks each filter in turn."""
+    """The oracle: compares all filters, one after the other."""
 
     def __init__(self) -> None:
         self._filters: dict[int, Filter] = {}
 
     def add(self, number: int, filter_: Filter) -> None:
-        """Take a filter."""
+        """Add a filter."""
         self._filters[number] = filter_
 
     def remove(self, number: int) -> None:
-        """Forget a filter."""
+        """Remove a filter."""
         del self._filters[number]
 
-    def coverer(self, filter_: Filter) -> int | None:
-        """The least number whose filter covers this one."""
-        return min((n for n, each in self._filters.items() if each.covers(filter_)), default=None)
+    def find_covering(self, filter_: Filter) -> int | None:
+        """Return the lowest number whose filter covers this one, or None."""
+        return min((number for number, other in self._filters.items() if other.covers(filter_)), default=None)
 
-    def inside(self, filter_: Filter) -> Iterator[int]:  # noqa: ARG002 - anybody may be
-        """All numbers."""
+    def candidates(self, filter_: Filter) -> Iterator[int]:  # noqa: ARG002 - every filter is a candidate
+        """Yield all numbers."""
         return iter(list(self._filters))
 
-    def covered(self, filter_: Filter) -> list[int]:
-        """The numbers whose filters this one covers."""
-        return sorted(n for n, each in self._filters.items() if filter_.covers(each))
+    def find_covered(self, filter_: Filter) -> list[int]:
+        """Return the numbers of the filters that this one covers, in ascending order."""
+        return sorted(number for number, other in self._filters.items() if filter_.covers(other))
 
     def __len__(self) -> int:
         return len(self._filters)
 
 
 Hull = tuple[float, float, float, float, float, float]
-"""The least and greatest number, text and single text of a set. An empty one runs from +inf to -inf."""
+"""Lowest and highest number, prefix of a string, and hash of a single string of a value set.
+
+An even index is a lower end, an odd one an upper end. An empty range runs from +inf to -inf.
+"""
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-WIDTH = 6
+HULL_SIZE = 6
 EMPTY = (math.inf, -math.inf)
 WHOLE = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A filter as the index sees it."""
+class FilterBoxes:
+    """The boxes of a filter: a set of terms and the sides of each box.
+
+    The terms are the attributes that an alternative constrains, the predicates that no box can express, and the themes.
+    """
 
     outer: tuple[tuple[frozenset[Hashable], dict[Path, Hull]], ...]
-    """Each alternative as one that holds others: what those must constrain or say, and its sides."""
+    """A box per alternative, to find filters that it contains: their terms must include these."""
     inner: tuple[frozenset[Hashable], dict[Path, Hull]] | None
-    """The first alternative as one that is held: what it constrains and says, and its sides. None: it has none."""
+    """A box of the first alternative, to find filters that contain it. None: the filter has no alternative."""
 
 
 class BoxIndex:
-    """The index by boxes."""
+    """The index that compares boxes before it compares filters."""
 
     def __init__(self) -> None:
         self._filters: dict[int, Filter] = {}
         self._outer, self._inner = Boxes(), Boxes()
         self._empty: set[int] = set()
-        """Filters without an alternative, which match nothing: any other may cover them."""
+        """Filters without an alternative. They match no event, so every filter may cover them."""
 
     def add(self, number: int, filter_: Filter) -> None:
-        """Take a filter."""
+        """Add a filter."""
         self._filters[number] = filter_
-        shape = shape_of(filter_)
-        for said, sides in shape.outer:
-            self._outer.add(number, said, sides)
-        if shape.inner is None:
+        boxes = boxes_of(filter_)
+        for terms, sides in boxes.outer:
+            self._outer.add(number, terms, sides)
+        if boxes.inner is None:
             self._empty.add(number)
         else:
-            self._inner.add(number, *shape.inner)
+            self._inner.add(number, *boxes.inner)
 
     def remove(self, number: int) -> None:
-        """Forget a filter."""
+        """Remove a filter."""
         del self._filters[number]
         self._empty.discard(number)
         self._outer.remove(number)
         self._inner.remove(number)
 
-    def coverer(self, filter_: Filter) -> int | None:
-        """The least number whose filter covers this one."""
-        inner = shape_of(filter_).inner
-        candidates = sorted(self._filters) if inner is None else self._outer.around(*inner)
-        return next((n for n in candidates if self._filters[n].covers(filter_)), None)
+    def find_covering(self, filter_: Filter) -> int | None:
+        """Return the lowest number whose filter covers this one, or None."""
+        inner = boxes_of(filter_).inner
+        numbers = sorted(self._filters) if inner is None else self._outer.containing(*inner)
+        return next((number for number in numbers if self._filters[number].covers(filter_)), None)
 
-    def inside(self, filter_: Filter) -> Iterator[int]:
-        """The numbers whose filters this one may cover, some of them more than once."""
+    def candidates(self, filter_: Filter) -> Iterator[int]:
+        """Yield the numbers of filters that this one may cover, some of them possibly twice."""
         yield from list(self._empty)
-        for said, sides in shape_of(filter_).outer:
-            yield from self._inner.inside(said, sides)
+        for terms, sides in boxes_of(filter_).outer:
+            yield from self._inner.contained(terms, sides)
 
-    def covered(self, filter_: Filter) -> list[int]:
-        """The numbers whose filters this one covers."""
-        return [n for n in sorted(set(self.inside(filter_))) if filter_.covers(self._filters[n])]
+    def find_covered(self, filter_: Filter) -> list[int]:
+        """Return the numbers of the filters that this one covers, in ascending order."""
+        numbers = sorted(set(self.candidates(filter_)))
+        return [number for number in numbers if filter_.covers(self._filters[number])]
 
     def __len__(self) -> int:
         return len(self._filters)
 
 
 class Boxes:
-    """Boxes in groups that constrain the same attributes, six columns an attribute."""
+    """Boxes by number, in groups with the same terms."""
 
     def __init__(self) -> None:
         self._groups: dict[frozenset[Hashable], _Rows] = {}
         self._anchored: dict[Hashable, dict[frozenset[Hashable], _Rows]] = {}
-        """Each group under one thing that it says: whoever looks for less than it says never meets it."""
-        self._saying: dict[Hashable, dict[frozenset[Hashable], _Rows]] = {}
-        """Each group under everything that it says."""
-        self._places: dict[int, list[_Rows]] = {}
+        """Each group under one of its terms. A search for groups that have a subset of some terms looks here."""
+        self._by_term: dict[Hashable, dict[frozenset[Hashable], _Rows]] = {}
+        """Each group under all of its terms. A search for groups that have a superset of some terms looks here."""
+        self._by_number: dict[int, list[_Rows]] = {}
 
-    def add(self, number: int, said: frozenset[Hashable], sides: dict[Path, Hull]) -> None:
-        """Take a box; a number may have several."""
-        rows = self._groups.get(said)
+    def add(self, number: int, terms: frozenset[Hashable], sides: dict[Path, Hull]) -> None:
+        """Add a box. A number may have several."""
+        rows = self._groups.get(terms)
         if rows is None:
-            rows = self._groups[said] = _Rows(tuple(each for each in said if isinstance(each, Path)), said)
-            self._anchored.setdefault(_anchor(said), {})[said] = rows
-            for each in said:
-                self._saying.setdefault(each, {})[said] = rows
+            rows = self._groups[terms] = _Rows(tuple(term for term in terms if isinstance(term, Path)), terms)
+            self._anchored.setdefault(_anchor(terms), {})[terms] = rows
+            for term in terms:
+                self._by_term.setdefault(term, {})[terms] = rows
         rows.add(number, sides)
-        self._places.setdefault(number, []).append(rows)
+        self._by_number.setdefault(number, []).append(rows)
 
     def remove(self, number: int) -> None:
-        """Forget the boxes of a number."""
-        for rows in self._places.pop(number, ()):
+        """Remove all boxes of a number. Does nothing if it has none."""
+        for rows in self._by_number.pop(number, ()):
             rows.remove(number)
-            if not rows and rows.said in self._groups:
-                del self._groups[rows.said]
-                _take_out(self._anchored, _anchor(rows.said), rows.said)
-                for each in rows.said:
-                    _take_out(self._saying, each, rows.said)
+            if not rows and rows.terms in self._groups:
+                del self._groups[rows.terms]
+                _remove_group(self._anchored, _anchor(rows.terms), rows.terms)
+                for term in rows.terms:
+                    _remove_group(self._by_term, term, rows.terms)
 
-    def around(self, said: frozenset[Hashable], sides: dict[Path, Hull]) -> list[int]:
-        """The numbers, in order, of boxes that may hold this one."""
-        found: list[int] = []
-        for each in (None, *said):
-            for rows in self._anchored.get(each, {}).values():
-                if rows.said <= said:
-                    found += rows.around(sides).tolist()
-        return sorted(set(found))
+    def containing(self, terms: frozenset[Hashable], sides: dict[Path, Hull]) -> list[int]:
+        """Return the numbers of boxes that may contain this one, in ascending order."""
+        numbers: list[int] = []
+        for term in (None, *terms):
+            for rows in self._anchored.get(term, {}).values():
+                if rows.terms <= terms:
+                    numbers += rows.containing(sides).tolist()
+        return sorted(set(numbers))
 
-    def inside(self, said: frozenset[Hashable], sides: dict[Path, Hull]) -> Iterator[int]:
-        """The numbers of boxes that this one may hold."""
-        groups = min((self._saying.get(each, {}) for each in said), key=len, default=self._groups)
+    def contained(self, terms: frozenset[Hashable], sides: dict[Path, Hull]) -> Iterator[int]:
+        """Yield the numbers of boxes that this one may contain."""
+        groups = min((self._by_term.get(term, {}) for term in terms), key=len, default=self._groups)
         for rows in list(groups.values()):
-            if said <= rows.said:
-                yield from map(int, rows.inside(sides))
+            if terms <= rows.terms:
+                yield from map(int, rows.contained(sides))
 
 
 class _Rows:
-    """Boxes over the same attributes; what is removed leaves its row to the last."""
+    """Boxes with the same terms: one row per box, `HULL_SIZE` columns per attribute.
 
-    def __init__(self, paths: tuple[Path, ...], said: frozenset[Hashable]) -> None:
-        self.said = said
+    The last row moves into the place of a removed one.
+    """
+
+    def __init__(self, paths: tuple[Path, ...], terms: frozenset[Hashable]) -> None:
+        self.terms = terms
         self._paths = paths
-        self._columns = np.empty((WIDTH * len(paths), 4))
+        self._columns = np.empty((HULL_SIZE * len(paths), 4))
         self._numbers = np.empty(4, np.int64)
         self._count = 0
         self._rows: dict[int, list[int]] = {}
@@ -212,7 +225,7 @@ class _Rows:
         self._count += 1
 
     def remove(self, number: int) -> None:
-        """Forget one box of a number."""
+        """Remove one box of a number."""
         row = self._rows[number].pop()
         if not self._rows[number]:
             del self._rows[number]
@@ -224,31 +237,36 @@ class _Rows:
             self._numbers[row] = moved
             self._rows[moved][self._rows[moved].index(last)] = row
 
-    def around(self, sides: dict[Path, Hull]) -> Numbers:
-        """The numbers of boxes that may hold this one."""
+    def containing(self, sides: dict[Path, Hull]) -> Numbers:
+        """Return the numbers of boxes that may contain this one."""
         tests = [
-            [(WIDTH * n + side, hull[side], side % 2 == 0) for side in _ORDER if _is_compared(hull[side], side)]
+            [(HULL_SIZE * n + side, hull[side], side % 2 == 0) for side in _ORDER if _is_compared(hull[side], side)]
             for n, path in enumerate(self._paths)
             for hull in (sides[path],)
         ]
         return self._passing(tests)
 
-    def inside(self, sides: dict[Path, Hull]) -> Numbers:
-        """The numbers of boxes that this one may hold."""
+    def contained(self, sides: dict[Path, Hull]) -> Numbers:
+        """Return the numbers of boxes that this one may contain."""
         tests = [
-            [(WIDTH * n + side, hull[side], side % 2 == 1) for side in _ORDER if not _is_open(hull[side], side)]
+            [(HULL_SIZE * n + side, hull[side], side % 2 == 1) for side in _ORDER if not _is_open(hull[side], side)]
             for n, path in enumerate(self._paths)
             if (hull := sides.get(path)) is not None
         ]
         return self._passing(tests)
 
     def _passing(self, tests: list[list[tuple[int, float, bool]]]) -> Numbers:
-        """Compare whole columns for the first attribute, and what is left for the others."""
+        """Return the numbers of the rows that pass all tests, which are grouped by attribute.
+
+        A test is a column, a limit, and whether the value must be at most (True) or at least (False) the limit. The
+        tests of the first attribute compare whole columns, those of the others only the rows that are left.
+        """
         alive: Any = None
         columns, count = self._columns, self._count
-        for each in sorted((test for test in tests if test), key=lambda test: test[0][0] % WIDTH < WIDTH - 2):
+        by_attribute = (group for group in tests if group)
+        for group in sorted(by_attribute, key=lambda group: group[0][0] % HULL_SIZE < HULL_SIZE - 2):
             passing: Any = None
-            for column, limit, at_most in each:
+            for column, limit, at_most in group:
                 values = columns[column, :count] if alive is None else columns[column, alive]
                 mask = values <= limit if at_most else values >= limit
                 passing = mask if passing is None else passing & mask
@@ -259,29 +277,29 @@ class _Rows:
 
 
 _ORDER = (4, 5, 2, 3, 0, 1)
-"""The single text first: it tells most."""
+"""The order in which sides are compared: the hash of a single string first, as it excludes most boxes."""
 
 
 def _is_compared(value: float, side: int) -> bool:
-    """Whether a side of a box that is held has to be compared: an empty set is inside every other."""
+    """True if a side of a contained box has to be compared: an empty range is inside every other."""
     return value != (math.inf if side % 2 == 0 else -math.inf)
 
 
 def _is_open(value: float, side: int) -> bool:
-    """Whether a side of a box that holds others holds them all."""
+    """True if a side of a containing box is unlimited."""
     return value == (-math.inf if side % 2 == 0 else math.inf)
 
 
-def _anchor(said: frozenset[Hashable]) -> Hashable:
-    """One thing of a set, rather one that few say."""
-    terms = [each for each in said if not isinstance(each, Path)]
-    return next(iter(terms), None) or min(said, key=repr, default=None)
+def _anchor(terms: frozenset[Hashable]) -> Hashable:
+    """Return one of the terms, preferably a predicate: fewer groups share it than an attribute."""
+    predicates = [term for term in terms if not isinstance(term, Path)]
+    return next(iter(predicates), None) or min(terms, key=repr, default=None)
 
 
-def _take_out(
-    table: dict[Hashable, dict[frozenset[Hashable], _Rows]], key: Hashable, said: frozenset[Hashable]
+def _remove_group(
+    table: dict[Hashable, dict[frozenset[Hashable], _Rows]], key: Hashable, terms: frozenset[Hashable]
 ) -> None:
-    del table[key][said]
+    del table[key][terms]
     if not table[key]:
         del table[key]
 
@@ -290,55 +308,58 @@ def _take_out(
 
 
 @lru_cache(maxsize=4096)
-def shape_of(filter_: Filter) -> Shape:
-    """Make the boxes of a filter."""
+def boxes_of(filter_: Filter) -> FilterBoxes:
+    """Return the boxes of a filter."""
     query, conjuncts = filter_.tree, filter_.normal.conjuncts
     themes = frozenset({(query.themes, query.threshold)} if query.themes or query.threshold else ())
-    outer = tuple(_outer(each, themes) for each in conjuncts)
+    outer = tuple(_outer(conjunct, themes) for conjunct in conjuncts)
     if not conjuncts:
-        return Shape(outer, None)
-    return Shape(outer, _inner(conjuncts[0], themes) if conjuncts[0].rest else outer[0])
+        return FilterBoxes(outer, None)
+    return FilterBoxes(outer, _inner(conjuncts[0], themes) if conjuncts[0].rest else outer[0])
 
 
 def _outer(conjunct: Conjunct, themes: frozenset[Hashable]) -> tuple[frozenset[Hashable], dict[Path, Hull]]:
-    """A conjunct as one that holds others: of the rest only groups have sides, what no box can say is said."""
-    sides = {path: hull_of(found) for path, found in conjunct.exact.items()}
-    said: set[Hashable] = set()
+    """Return the terms and sides of a conjunct as a containing box.
+
+    Fuzzy groups become sides. An OR and a positive area constrain nothing here. Other predicates become terms.
+    """
+    sides = {path: hull_of(values) for path, values in conjunct.exact.items()}
+    predicates: set[Hashable] = set()
     for term in conjunct.rest:
         if isinstance(term, Group) and not term.negated:
-            for path, found in implied(term):
-                box = _widened(hull_of(found))
-                sides[path] = _meet(sides[path], box) if path in sides else box
+            for path, values in implied(term):
+                hull = _widened(hull_of(values))
+                sides[path] = _intersection(sides[path], hull) if path in sides else hull
         elif not isinstance(term, Or) and not (isinstance(term, Inside) and not term.negated):
-            said.add(_canonical(term))
-    return frozenset(sides) | said | themes, sides
+            predicates.add(_canonical(term))
+    return frozenset(sides) | predicates | themes, sides
 
 
 def _inner(conjunct: Conjunct, themes: frozenset[Hashable]) -> tuple[frozenset[Hashable], dict[Path, Hull]]:
-    """A conjunct as one that is held."""
-    sides = {path: hull_of(found) for path, found in conjunct.necessary.items()}
+    """Return the terms and sides of a conjunct as a contained box."""
+    sides = {path: hull_of(values) for path, values in conjunct.necessary.items()}
     return frozenset(sides) | frozenset(map(_canonical, conjunct.rest)) | themes, sides
 
 
 def _canonical(term: Node) -> Node:
-    """A term as all who say the same have it: `a = b` and `b = a` are one."""
+    """Return the form of a term that all equal ones share: `a = b` and `b = a` have the same."""
     return term if isinstance(term, And | Or | Not) else canonical_predicate(term)
 
 
-def hull_of(found: ValueSet) -> Hull:
-    """The ends of a set: numbers of all kinds together, texts by their first letters, one text by its hash."""
-    numbers = [cuts for kind, cuts in found.cuts.items() if cuts and kind not in ("string", "other")]
+def hull_of(values: ValueSet) -> Hull:
+    """Return the hull of a value set: all kinds of numbers together, prefixes of strings, the hash of a single one."""
+    numbers = [cuts for kind, cuts in values.cuts.items() if cuts and kind not in ("string", "other")]
     low, high = EMPTY
     if numbers:
         low = min(_end(cuts[0], _number) for cuts in numbers)
         high = max(_end(cuts[-1], _number) for cuts in numbers)
-    texts = found.cuts.get("string")
-    if not texts:
+    strings = values.cuts.get("string")
+    if not strings:
         return low, high, *EMPTY, *EMPTY
-    begin, end = texts[0], texts[-1]
-    is_single = len(texts) == 2 and begin[0] == end[0] == 0 and begin[1] == end[1]
+    begin, end = strings[0], strings[-1]
+    is_single = len(strings) == 2 and begin[0] == end[0] == 0 and begin[1] == end[1]
     single = (_hash(begin[1]), _hash(begin[1])) if is_single else WHOLE
-    return low, high, _end(begin, _letters), _end(end, _letters), *single
+    return low, high, _end(begin, _prefix), _end(end, _prefix), *single
 
 
 def _end(cut: Cut, code: Any) -> float:
@@ -346,15 +367,15 @@ def _end(cut: Cut, code: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    """A number as a float: never in another order than the numbers were."""
+    """Return a number as a float. Keeps the order of numbers, though different ones may become equal."""
     try:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 
 
-def _letters(text: str) -> float:
-    """The first six bytes of a text: never in another order than the texts were."""
+def _prefix(text: str) -> float:
+    """Return the first six bytes of a string as a number. Keeps the order, though different ones may become equal."""
     return float(int.from_bytes(text.encode("utf-8", "surrogatepass")[:6].ljust(6, b"\0"), "big"))
 
 
@@ -363,12 +384,11 @@ def _hash(text: str) -> float:
 
 
 def _widened(hull: Hull) -> Hull:
-    """A little more at the ends: the sides of a fuzzy group are rounded."""
+    """Return a slightly wider hull, because the limits of a fuzzy group are rounded."""
     slack = [0.0 if math.isinf(end) else 1e-6 * max(1.0, abs(end)) for end in hull[:2]]
     return hull[0] - slack[0], hull[1] + slack[1], *hull[2:]
 
 
-def _meet(one: Hull, other: Hull) -> Hull:
-    """The part that is in both, side by side."""
-    ends = [(max if side % 2 == 0 else min)(one[side], other[side]) for side in range(WIDTH)]
+def _intersection(one: Hull, other: Hull) -> Hull:
+    ends = [(max if side % 2 == 0 else min)(one[side], other[side]) for side in range(HULL_SIZE)]
     return ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]

@@ -1,7 +1,7 @@
-"""Makes one filter of several where it matches exactly what they match: perfect merging.
+"""Perfect merging: replaces several filters by one that matches exactly the same events.
 
-Conjunctions that differ in one attribute alone, whose sets there make one range or one
-list of values. Anything else stays apart: `a OR b` would be one filter too, and as long as both.
+Only conjunctions that differ in a single attribute are merged, and only if the union of their values is one range or
+one list. `a OR b` would also be a single filter, but as long as both together.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from tidegate.filters.sets import DOMAINS, Cut, Cuts, ValueSet, domain_of, singl
 from tidegate.model.types import Enum
 
 MAX_PARTS = 16
-"""How many filters one may be merged from: as many look for a new place when one of them goes."""
-SMALL, WORTH = 32, 8
-"""A table of fewer roots joins any two of them; in a larger one a union is made of so many at once.
+"""Filters that a union may be merged from. When one is removed, all others may have to move."""
+SMALL_TABLE, MIN_PARTS = 32, 8
+"""A table of fewer roots than `SMALL_TABLE` merges any two of them; a larger one merges at least `MIN_PARTS` at once.
 
-Each filter that joined a union by itself would send the whole of it anew, over every link behind: 28 % of simple
-routing's messages instead of 22 %, in `benchmarks/federation`.
+If filters joined a union one by one, each would send the whole union again over every further link: 28 % of the
+messages of simple routing instead of 22 %, in `benchmarks/federation`.
 """
 MAX_VALUES = 64
-"""How long a list of values may be."""
+"""Values in the list of a merged filter."""
 KINDS = ("float", "int", "time", "string", "enum", "bool")
-"""The kind of value that a merged predicate is written for; the others must follow from it."""
+"""Kinds of values, in order of preference: a merged predicate is written for the first kind that a set has."""
 
 
 class Merger:
-    """Finds roots that differ in one attribute and adjoin there."""
+    """Finds roots that differ in one attribute only and whose values for it are adjacent."""
 
-    def __init__(self, fresh: Callable[[], int]) -> None:
-        self._fresh = fresh
+    def __init__(self, next_number: Callable[[], int]) -> None:
+        """`next_number` returns an unused entry number, for a new union."""
+        self._next_number = next_number
         self._sides: dict[int, list[tuple[Hashable, Cut, Path]]] = {}
         self._lines: dict[Hashable, list[tuple[Cut, int]]] = {}
-        """Roots that are alike but for one attribute, in the order in which their sets there begin."""
+        """Roots that differ in one attribute only, sorted by the lowest value that they allow for it."""
         self._nodes: dict[int, Node] = {}
 
     def add(self, node: Node) -> None:
-        """A node is a root now."""
+        """Add a new root."""
         self._nodes[node.number] = node
         self._sides[node.number] = sides = list(_sides(node.filter))
         for key, begin, _ in sides:
             insort(self._lines.setdefault(key, []), (begin, node.number))
 
     def remove(self, node: Node) -> None:
-        """A node is no root any more."""
+        """Remove a node that is no longer a root."""
         del self._nodes[node.number]
         for key, begin, _ in self._sides.pop(node.number):
             line = self._lines[key]
@@ -60,62 +61,69 @@ class Merger:
                 del self._lines[key]
 
     def union(self, node: Node) -> Node | None:
-        """A new node for a root and those beside it, as far as they adjoin."""
+        """Return a new node for the union of a root and its adjacent ones. None: there are too few of them."""
         for key, begin, path in self._sides[node.number]:
             line = self._lines[key]
-            at = bisect_left(line, (begin, node.number))
-            parts, joined = self._run(node, path, line, at)
-            if len(parts) >= self._least() and (found := written(node.filter, path, joined)) is not None:
-                return Node(self._fresh(), found, parts=parts)
+            position = bisect_left(line, (begin, node.number))
+            parts, values = self._adjacent(node, path, line, position)
+            if len(parts) >= self._min_parts() and (filter_ := with_values(node.filter, path, values)) is not None:
+                return Node(self._next_number(), filter_, parts=parts)
         return None
 
     def union_of(self, parts: Collection[Node]) -> Node | None:
-        """A new node for just these, which were one until another went."""
+        """Return a new node for the union of exactly these nodes. None: it can't be written as one filter."""
         first, *others = parts
         shared = {key for key, _, _ in _sides(first.filter)}
-        for each in others:
-            shared &= {key for key, _, _ in _sides(each.filter)}
+        for other in others:
+            shared &= {key for key, _, _ in _sides(other.filter)}
         for path in (path for key, _, path in _sides(first.filter) if others and key in shared):
-            joined: ValueSet | None = _set(first.filter, path)
-            for each in others:
-                joined = None if joined is None else _joined(path, joined, _set(each.filter, path))
-            if joined is not None and (found := written(first.filter, path, joined)) is not None:
-                return Node(self._fresh(), found, parts=parts)
+            values: ValueSet | None = _values(first.filter, path)
+            for other in others:
+                values = None if values is None else _union(path, values, _values(other.filter, path))
+            if values is not None and (filter_ := with_values(first.filter, path, values)) is not None:
+                return Node(self._next_number(), filter_, parts=parts)
         return None
 
-    def _least(self) -> int:
-        """Of how many roots a union is made: in a large table it has to save some entries to be worth its message."""
-        return 2 if len(self._nodes) < SMALL else WORTH
+    def _min_parts(self) -> int:
+        """Return how many roots a union needs: in a large table it must save enough entries to be worth a message."""
+        return 2 if len(self._nodes) < SMALL_TABLE else MIN_PARTS
 
-    def _run(self, node: Node, path: Path, line: list[tuple[Cut, int]], at: int) -> tuple[list[Node], ValueSet]:
-        """A root and those beside it, on both sides, whose union with it is a range or a list, and that union."""
-        parts, joined, size = [node], _set(node.filter, path), node.size
-        for beside in (line[at + 1 : at + MAX_PARTS], reversed(line[max(0, at - MAX_PARTS) : at])):
-            for _, number in beside:
+    def _adjacent(
+        self, node: Node, path: Path, line: list[tuple[Cut, int]], position: int
+    ) -> tuple[list[Node], ValueSet]:
+        """Return a root with its neighbours on the line, as far as their union is a range or a list; and that union."""
+        parts, values, size = [node], _values(node.filter, path), node.size
+        above = line[position + 1 : position + MAX_PARTS]
+        below = line[max(0, position - MAX_PARTS) : position]
+        for neighbours in (above, reversed(below)):
+            for _, number in neighbours:
                 other = self._nodes[number]
-                wider = _joined(path, joined, _set(other.filter, path))
+                wider = _union(path, values, _values(other.filter, path))
                 if size + other.size > MAX_PARTS or wider is None or _terms(path, wider) is None:
                     break
-                parts, joined, size = [*parts, other], wider, size + other.size
-        return parts, joined
+                parts, values, size = [*parts, other], wider, size + other.size
+        return parts, values
 
 
-def _set(filter_: Filter, path: Path) -> ValueSet:
+def _values(filter_: Filter, path: Path) -> ValueSet:
     return filter_.normal.conjuncts[0].exact[path]
 
 
 def _sides(filter_: Filter) -> Iterator[tuple[Hashable, Cut, Path]]:
-    """For each attribute that may differ: what must be alike, and where the set begins."""
+    """Yield each attribute in which a filter may differ from others: their common key, its lowest value, its path.
+
+    Filters with the same key are equal except for the values of that attribute.
+    """
     conjunct = _only_conjunct(filter_)
     if conjunct is None:
         return
     query = filter_.tree
-    for path, found in conjunct.exact.items():
-        kind = _kind(found)
-        if kind is None or found.tests:
+    for path, values in conjunct.exact.items():
+        kind = _kind(values)
+        if kind is None or values.tests:
             continue
-        key = path, frozenset(_others(conjunct, path)), query.themes, query.threshold, kind, found.null
-        yield key, found.cuts[kind][0], path
+        key = path, frozenset(_other_terms(conjunct, path)), query.themes, query.threshold, kind, values.null
+        yield key, values.cuts[kind][0], path
 
 
 def _only_conjunct(filter_: Filter) -> Conjunct | None:
@@ -125,60 +133,61 @@ def _only_conjunct(filter_: Filter) -> Conjunct | None:
     return conjuncts[0]
 
 
-def _others(conjunct: Conjunct, path: Path) -> list[Tree]:
-    """The terms that say nothing of an attribute alone."""
-    return [term for term in conjunct.terms if (found := _constrained(term)) is None or found[0] != path]
+def _other_terms(conjunct: Conjunct, path: Path) -> list[Tree]:
+    """Return the terms that do not constrain just this attribute."""
+    return [term for term in conjunct.terms if (constraint := _constrained(term)) is None or constraint[0] != path]
 
 
 def _constrained(term: Tree) -> tuple[Path, ValueSet] | None:
     return None if isinstance(term, And | Or) else constrained(term)  # type: ignore[arg-type]
 
 
-def _kind(found: ValueSet) -> str | None:
-    return next((kind for kind in KINDS if found.cuts.get(kind)), None)
+def _kind(values: ValueSet) -> str | None:
+    return next((kind for kind in KINDS if values.cuts.get(kind)), None)
 
 
-def written(like: Filter, path: Path, joined: ValueSet) -> Filter | None:
-    """A filter like another, but with this set for one attribute; None where it can't be said exactly."""
-    conjunct, terms = _only_conjunct(like), _terms(path, joined)
+def with_values(like: Filter, path: Path, values: ValueSet) -> Filter | None:
+    """Return a filter like another, but with these values for one attribute. None: it can't be written exactly."""
+    conjunct, terms = _only_conjunct(like), _terms(path, values)
     if conjunct is None or terms is None:
         return None
-    query = Query(And((*_others(conjunct, path), *terms)), like.tree.themes, like.tree.threshold, like.tree.is_semantic)
-    made = Filter(render(query), like.schema)
-    return made if _says(made, {**conjunct.exact, path: joined}, conjunct.rest) else None
+    tree = And((*_other_terms(conjunct, path), *terms))
+    query = Query(tree, like.tree.themes, like.tree.threshold, like.tree.is_semantic)
+    filter_ = Filter(render(query), like.schema)
+    return filter_ if _has_meaning(filter_, {**conjunct.exact, path: values}, conjunct.rest) else None
 
 
-def _joined(path: Path, one: ValueSet, other: ValueSet) -> ValueSet | None:
-    """The union of two sets; whole numbers that follow each other make one range."""
-    found = one.union(other)
-    if found is None:
+def _union(path: Path, one: ValueSet, other: ValueSet) -> ValueSet | None:
+    """Return the union of two sets; adjacent integers become one range."""
+    union = one.union(other)
+    if union is None:
         return None
     domains = DOMAINS if path.type is None else {(domain := domain_of(path.type)).kind: domain}
-    return replace(found, cuts={kind: domains[kind].settle(cuts) for kind, cuts in found.cuts.items()})
+    return replace(union, cuts={kind: domains[kind].settle(cuts) for kind, cuts in union.cuts.items()})
 
 
-def _says(made: Filter, exact: dict[Path, ValueSet], rest: tuple[Tree, ...]) -> bool:
-    """Whether what was written is read as what was meant: else it is not sent."""
-    conjunct = _only_conjunct(made)
+def _has_meaning(filter_: Filter, exact: dict[Path, ValueSet], rest: tuple[Tree, ...]) -> bool:
+    """True if a filter, parsed from its text, allows exactly these values and has exactly these other terms."""
+    conjunct = _only_conjunct(filter_)
     if conjunct is None or conjunct.exact.keys() != exact.keys() or set(conjunct.rest) != set(rest):
         return False
-    return all(_same(conjunct.exact[path], found) for path, found in exact.items())
+    return all(_is_same(conjunct.exact[path], values) for path, values in exact.items())
 
 
-def _same(one: ValueSet, other: ValueSet) -> bool:
+def _is_same(one: ValueSet, other: ValueSet) -> bool:
     return one.within(other) and other.within(one) and one.tests == other.tests
 
 
-def _terms(path: Path, found: ValueSet) -> list[Tree] | None:
-    """Predicates for a set: a range or a list of values; None where it is neither."""
-    kind = _kind(found)
-    if kind is None or found.null or found.tests:
+def _terms(path: Path, values: ValueSet) -> list[Tree] | None:
+    """Return the predicates for a set that is a range or a list of values. None: it is neither."""
+    kind = _kind(values)
+    if kind is None or values.null or values.tests:
         return None
-    cuts = found.cuts[kind]
+    cuts = values.cuts[kind]
     if len(cuts) == 2 and cuts[0][1] != cuts[1][1]:
         return _range(path, kind, cuts)
-    values = single_values(cuts, MAX_VALUES)
-    return None if values is None else [In(path, tuple(_literal(path, kind, value) for value in values))]
+    singles = single_values(cuts, MAX_VALUES)
+    return None if singles is None else [In(path, tuple(_literal(path, kind, value) for value in singles))]
 
 
 def _range(path: Path, kind: str, cuts: Cuts) -> list[Tree] | None:

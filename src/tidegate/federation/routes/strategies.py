@@ -1,8 +1,10 @@
-"""What a broker forwards over one link of the filters that it needs events for: five ways, one protocol.
+"""Routing strategies: which of the needed filters a broker requests over one link.
 
-`flooding` forwards nothing and sends every event everywhere; `simple` forwards every filter;
-`identity` each filter once; `covering` only what nothing else covers; `merging` also makes one
-filter of several where it matches exactly what they match.
+- `flooding` requests none, and every event is sent over every link.
+- `simple` requests every filter.
+- `identity` requests equal filters once.
+- `covering` requests only filters that no other filter covers.
+- `merging` does the same, and replaces several filters by one that matches exactly the same events.
 """
 
 from __future__ import annotations
@@ -10,99 +12,101 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from tidegate.federation.routes.delta import NOTHING, Changes, Delta
+from tidegate.federation.routes.delta import NOTHING, Delta, TableChanges
 from tidegate.federation.routes.forest import Forest
 from tidegate.federation.routes.merging import Merger
 from tidegate.filters import Filter
 
-Fresh = Callable[[], int]
-"""Gives a number that nothing had before."""
+NextNumber = Callable[[], int]
+"""Returns an unused entry number."""
 
 
 class Strategy(Protocol):
-    """One link's table of one service, as its sender keeps it."""
+    """Computes the table that is requested over one link for one service. Not thread-safe."""
 
     floods: bool
-    """Whether events cross the link without being asked for."""
+    """True if events are forwarded without a request."""
 
     @property
     def pending(self) -> bool:
-        """Whether the table has more than it must, until `work` has been called some more times."""
+        """True if the table is correct but has more entries than necessary: call `work` until it is False."""
 
     def work(self) -> Delta:
-        """Take one of the steps that are pending."""
+        """Do a bounded part of the pending work. Returns the change of the table, which may be empty."""
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
-        """Take needed filters under new numbers, forget others, in one step; say what changes in the table."""
+        """Add needed filters under unused numbers, remove others by number. Returns the change of the table."""
 
 
-class Prompt:
-    """Does with each change all that follows from it."""
+class Immediate:
+    """Base of the strategies that complete every change at once."""
 
     floods = False
     pending = False
 
     def work(self) -> Delta:
-        """Nothing is left to do."""
+        """Return an empty change."""
         return NOTHING
 
 
-class Flooding(Prompt):
-    """Forwards no filter: the neighbour gets every event."""
+class Flooding(Immediate):
+    """Requests no filter: every event is forwarded anyway."""
 
     floods = True
 
-    def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:  # noqa: ARG002 - nobody is asked
-        """Nothing to say."""
+    def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:  # noqa: ARG002 - needs no filters
+        """Return an empty change."""
         return NOTHING
 
 
-class Simple(Prompt):
-    """Forwards every filter, however often it came."""
+class Simple(Immediate):
+    """Requests every filter, also equal ones."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._changes = TableChanges()
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
-        """Pass everything on."""
-        for number, each in put.items():
-            self._changes.add(number, each)
+        """Add and remove the same filters in the table."""
+        for number, filter_ in put.items():
+            self._changes.add(number, filter_)
         for number in drop:
             self._changes.remove(number)
-        return self._changes.taken()
+        return self._changes.take()
 
 
-class Identity(Prompt):
-    """Forwards each filter once, and counts who needs it."""
+class Identity(Immediate):
+    """Requests equal filters once."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._changes = TableChanges()
         self._numbers: dict[Filter, int] = {}
-        self._needing: dict[Filter, set[int]] = {}
+        """The entry number of each requested filter."""
+        self._owners: dict[Filter, set[int]] = {}
+        """The numbers of the needed filters that are equal to a requested one."""
         self._filters: dict[int, Filter] = {}
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
-        """Forward the first of equal filters, take it back with the last."""
-        for number, each in put.items():
-            self._filters[number] = each
-            self._needing.setdefault(each, set()).add(number)
-            if each not in self._numbers:
-                self._numbers[each] = number
-                self._changes.add(number, each)
+        """Add the first of equal filters to the table; remove it with the last of them."""
+        for number, filter_ in put.items():
+            self._filters[number] = filter_
+            self._owners.setdefault(filter_, set()).add(number)
+            if filter_ not in self._numbers:
+                self._numbers[filter_] = number
+                self._changes.add(number, filter_)
         for number in drop:
-            gone = self._filters.pop(number)
-            self._needing[gone].discard(number)
-            if not self._needing[gone]:
-                del self._needing[gone]
-                self._changes.remove(self._numbers.pop(gone))
-        return self._changes.taken()
+            filter_ = self._filters.pop(number)
+            self._owners[filter_].discard(number)
+            if not self._owners[filter_]:
+                del self._owners[filter_]
+                self._changes.remove(self._numbers.pop(filter_))
+        return self._changes.take()
 
 
-STRATEGIES: dict[str, Callable[[Fresh], Strategy]] = {
+STRATEGIES: dict[str, Callable[[NextNumber], Strategy]] = {
     "flooding": lambda _: Flooding(),
     "simple": lambda _: Simple(),
     "identity": lambda _: Identity(),
     "covering": lambda _: Forest(),
-    "merging": lambda fresh: Forest(Merger(fresh)),
+    "merging": lambda next_number: Forest(Merger(next_number)),
 }
-"""By name, each made with what gives new numbers."""
+"""A factory of each strategy by name. Its argument returns an unused entry number."""

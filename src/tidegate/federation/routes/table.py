@@ -1,4 +1,4 @@
-"""Both ends of a table: what a broker has asked for over a link, and what it was asked for."""
+"""The two ends of a table: `Outgoing` at the broker that requests events, `Incoming` at the one that forwards them."""
 
 from __future__ import annotations
 
@@ -7,114 +7,122 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from tidegate.federation.routes.delta import Delta
-from tidegate.federation.routes.messages import Entry, State, Table, Update
+from tidegate.federation.routes.messages import RouteEntry, Table, TableState, Update
 from tidegate.federation.routes.strategies import Strategy
 from tidegate.filters import Filter
 
-KEPT = 256
-"""Steps that are kept to be said again: a neighbour who was away for longer gets the whole table."""
-TAKEN = 16
-"""Filters that are taken in one step, and as many that are dropped: each has to be compared with the others."""
+MAX_KEPT_STEPS = 256
+"""Steps that are kept for a neighbour that missed them. One that missed more is sent the whole table."""
+MAX_STEP_FILTERS = 16
+"""Filters that are added, and removed, in one step. It bounds the time of a step, as each is compared with others."""
 
 T = TypeVar("T")
 
 
 class Outgoing:
-    """The sender's end: it goes on while the link is down, and knows what to say when it is up."""
+    """The table that this broker requests from a neighbour. It also changes while the link is down."""
 
     def __init__(self, service: str, strategy: Strategy) -> None:
         self.service, self.strategy = service, strategy
-        self.state = State()
+        self.state = TableState()
         self.is_led = True
-        """Whether the neighbour is asked at all: the service's events may come from it."""
-        self.theirs: State | None = None
-        """How far the neighbour has it, as it has said: while this is set, the answer waits for the rest of it."""
-        self.entries: dict[int, Entry] = {}
-        self._steps: deque[tuple[State, Update]] = deque(maxlen=KEPT)
-        """Each of the last steps, with the state before it."""
+        """True if events of the service may come from the neighbour. If not, nothing is requested from it."""
+        self.theirs: TableState | None = None
+        """The state that the neighbour announced in a `hello` that is not answered yet.
+
+        The answer waits until all pending changes are applied, see `is_behind`.
+        """
+        self.entries: dict[int, RouteEntry] = {}
+        self._steps: deque[tuple[TableState, Update]] = deque(maxlen=MAX_KEPT_STEPS)
+        """The last steps, each with the state before it."""
         self._changes: deque[tuple[deque[tuple[int, Filter]], deque[int]]] = deque()
-        """What is left of changes, in their order: of each all is put before anything is dropped."""
+        """The filters to add and the numbers to remove of each pending change. Additions come before removals."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that is needed has yet to be looked at."""
+        """True if a needed filter may be missing from the table, because a change is not fully applied."""
         return bool(self._changes)
 
     @property
     def pending(self) -> bool:
-        """Whether there is something left to do."""
+        """True if `work` has something to do."""
         return bool(self._changes) or self.strategy.pending
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Update | None:
-        """Take what is needed now, of many a part; give the step that follows from it, if one does."""
+        """Add and remove needed filters, at most `MAX_STEP_FILTERS` of them now and the others in `work`.
+
+        Returns the step to send to the neighbour. None: the table did not change.
+        """
         self._changes.append((deque(put.items()), deque(drop)))
         return self.work()
 
     def work(self) -> Update | None:
-        """Go on with what a change has left to do."""
+        """Do a bounded part of the pending work. Returns the step to send, or None."""
         if not self._changes:
             return self._step(self.strategy.work())
         put, drop = self._changes[0]
-        some = dict(_first(put, TAKEN))
-        gone = [] if put else _first(drop, TAKEN)
+        added = dict(_pop_first(put, MAX_STEP_FILTERS))
+        removed = [] if put else _pop_first(drop, MAX_STEP_FILTERS)
         if not put and not drop:
             self._changes.popleft()
-        return self._step(self.strategy.change(some, gone))
+        return self._step(self.strategy.change(added, removed))
 
     def _step(self, delta: Delta) -> Update | None:
         if not delta:
             return None
-        add = tuple(Entry(number, delta.add[number]) for number in sorted(delta.add))
-        gone = [self.entries.pop(number) for number in delta.remove]
-        self.entries.update((each.number, each) for each in add)
+        add = tuple(RouteEntry(number, delta.add[number]) for number in sorted(delta.add))
+        removed = [self.entries.pop(number) for number in delta.remove]
+        self.entries.update((entry.number, entry) for entry in add)
         before = self.state
-        self.state = before.after(add, gone, before.version + 1)
+        self.state = before.after(add, removed, before.version + 1)
         update = Update(self.service, self.state, add, delta.remove)
         self._steps.append((before, update))
         return update
 
-    def since(self, theirs: State) -> list[Update | Table]:
-        """What brings a neighbour who has this much up to date: nothing, the steps that it missed, or all."""
+    def since(self, theirs: TableState) -> list[Update | Table]:
+        """Return the messages for a neighbour with this state: none, the steps that it missed, or the whole table."""
         if theirs == self.state:
             return []
         missed = [update for before, update in self._steps if before.version >= theirs.version]
-        known = [before for before, _ in self._steps if before == theirs]
+        is_known = any(before == theirs for before, _ in self._steps)
         size = sum(len(update.add) + len(update.remove) for update in missed)
-        if known and size <= len(self.entries):
+        if is_known and size <= len(self.entries):
             return list(missed)
-        return [Table(self.service, self.state, tuple(each for _, each in sorted(self.entries.items())))]
+        return [Table(self.service, self.state, tuple(entry for _, entry in sorted(self.entries.items())))]
 
 
 class Incoming:
-    """The receiver's end."""
+    """The table that a neighbour requests from this broker, as far as it has arrived."""
 
     def __init__(self) -> None:
-        self.state = State()
-        self.entries: dict[int, Entry] = {}
-        self.size_bytes = 0
-        """Characters of all filters."""
+        self.state = TableState()
+        self.entries: dict[int, RouteEntry] = {}
+        self.text_length = 0
+        """Total length of the filters' texts, in characters."""
         self.needs: dict[int, int] = {}
-        """The number under which each entry is needed here, by its own."""
+        """By entry number, the number of the filter in this broker's `NeededFilters`."""
         self.is_asking = False
-        """Whether something is missing and was asked for: what comes before the answer is of no use."""
+        """True if steps are missing and were requested. Until the answer arrives, no further `hello` is sent."""
 
-    def takes(self, update: Update) -> bool:
-        """Whether a step is the next one, and makes of this table what its sender has."""
-        if update.state.version != self.state.version + 1 or any(each not in self.entries for each in update.remove):
+    def is_next(self, update: Update) -> bool:
+        """True if a step follows the current version and gives exactly the table that the sender has."""
+        if update.state.version != self.state.version + 1:
             return False
-        if any(each.number in self.entries for each in update.add):  # it would be needed for ever
+        if any(number not in self.entries for number in update.remove):
             return False
-        gone = [self.entries[number] for number in update.remove]
-        return self.state.after(update.add, gone, update.state.version) == update.state
+        if any(entry.number in self.entries for entry in update.add):  # the replaced entry would never be removed
+            return False
+        removed = [self.entries[number] for number in update.remove]
+        return self.state.after(update.add, removed, update.state.version) == update.state
 
-    def differences(self, table: Table) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
-        """What comes and what goes when a whole table takes the place of this one."""
-        mine = {number: each.digest for number, each in self.entries.items()}
-        theirs = {each.number: each.digest for each in table.entries}
-        add = tuple(each for each in table.entries if mine.get(each.number) != each.digest)
+    def differences(self, table: Table) -> tuple[tuple[RouteEntry, ...], tuple[int, ...]]:
+        """Return the entries to add and the numbers to remove to turn this table into the given one."""
+        mine = {number: entry.digest for number, entry in self.entries.items()}
+        theirs = {entry.number: entry.digest for entry in table.entries}
+        add = tuple(entry for entry in table.entries if mine.get(entry.number) != entry.digest)
         return add, tuple(number for number, digest in mine.items() if theirs.get(number) != digest)
 
 
-def _first(waiting: deque[T], most: int) -> list[T]:
-    """Take so many from the front."""
-    return [waiting.popleft() for _ in range(min(most, len(waiting)))]
+def _pop_first(queue: deque[T], count: int) -> list[T]:
+    """Remove and return up to `count` items from the front."""
+    return [queue.popleft() for _ in range(min(count, len(queue)))]

@@ -32,7 +32,7 @@ async def _pin(gateway: Serving, broker: str, request: Request) -> dict[str, Any
     keys = read_key_set(await request.body(), f"the keys of {broker!r:.60}", private=False)
     call = partial(gateway.registry.trust_origin, broker, key_set(keys))
     await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.look()
+    await known.reload_links()
     return described_keys(broker, known.trust.keys(broker))
 
 
@@ -40,7 +40,7 @@ async def _pin(gateway: Serving, broker: str, request: Request) -> dict[str, Any
 async def _unpin(gateway: Serving, broker: str) -> None:
     known = _federation_to_change(gateway, broker)
     await asyncio.get_running_loop().run_in_executor(None, gateway.registry.distrust_origin, broker)
-    await known.look()
+    await known.reload_links()
 
 
 def _federation_to_change(gateway: Gateway, broker: str) -> Federation:

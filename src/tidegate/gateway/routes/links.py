@@ -86,7 +86,7 @@ async def _add(gateway: Serving, request: Request) -> dict[str, Any]:
     believed = {"transit": said["transit"] or (), "public": said["public"] or ()}
     call = partial(gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed)
     link = await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.look()
+    await known.reload_links()
     return {**_described(gateway, _neighbour(gateway, link.name)), "secret": link.secret}
 
 
@@ -102,7 +102,7 @@ async def _change(gateway: Serving, broker: str, request: Request) -> dict[str, 
     known = federation_of(gateway)
     call = partial(gateway.registry.change_link, broker, **lists)
     await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.look()
+    await known.reload_links()
     return _described(gateway, _neighbour(gateway, broker))
 
 
@@ -115,8 +115,9 @@ async def _entries_of(
     found, known = _neighbour(gateway, broker), federation_of(gateway).broker
     if found.name not in known.links:
         return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
-    asked = {each: known.asked(each, found.name) for each in sorted(found.offers)}
-    wanted = {each: known.routes(each, found.name) for each in sorted(known.asks(found.name))}
+    tables = known.link(found.name)
+    asked = {each: tables.requested(each) for each in sorted(found.offers)}
+    wanted = {each: tables.routes(each) for each in sorted(tables.wanted_services())}
     total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
     return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
 
@@ -125,7 +126,7 @@ async def _entries_of(
 async def _remove(gateway: Serving, broker: str) -> None:
     known = federation_of(gateway)
     await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
-    await known.look()
+    await known.reload_links()
 
 
 @router.websocket(PATH.removeprefix("/v1"))
@@ -139,7 +140,7 @@ async def _socket(gateway: Serving, websocket: WebSocket) -> None:
     else:
         peer = peer_of(websocket.scope)
         # By then the neighbour has authenticated, or the federation has closed the WebSocket.
-        proven_s = gateway.linked.federation.settings.handshake_s + 1
+        proven_s = gateway.linked.federation.settings.handshake_timeout_s + 1
         proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
         try:
             await gateway.linked.federation.accept(
@@ -161,13 +162,13 @@ def _neighbour(gateway: Gateway, name: str) -> Neighbour:
 def _entry_counts(gateway: Gateway, found: Neighbour) -> dict[str, int]:
     """Return the number of filters per service that a neighbour has asked for and that are being forwarded."""
     begun = {name for name, each in found.forwarders.items() if each.has_begun}
-    tables = federation_of(gateway).broker.tables(found.name)
+    tables = federation_of(gateway).broker.link(found.name).tables()
     return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
 
 
 def _filtering(gateway: Gateway, found: Neighbour) -> dict[str, dict[str, Any]]:
     """Return, per service that a neighbour has asked for, whether all events are forwarded, and the figures of that."""
-    policies = federation_of(gateway).broker.filterings(found.name)
+    policies = federation_of(gateway).broker.link(found.name).filter_policies()
     return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
 
 
@@ -186,9 +187,9 @@ def _described(gateway: Gateway, found: Neighbour) -> dict[str, Any]:
         "offers": sorted(found.offers),
         "refused": dict(sorted(found.refused.items())),
         "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
-        "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
+        "asked": {each: len(broker.link(found.name).requested(each)) for each in found.offers} if is_known else {},
         "entries": _entry_counts(gateway, found) if is_known else {},
-        "paths": [list(path) for path in broker.reaches(found.name)],
+        "paths": [list(path) for path in broker.paths(found.name)],
         "figures": asdict(found.figures()),
         "filtering": _filtering(gateway, found) if is_known else {},
     }

@@ -31,6 +31,7 @@ from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
 from tidegate.gateway.transports.webhook import WebhookSettings, WebhookTransport
 from tidegate.logs import Cursor, EventLog
+from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import Subscription
 
@@ -299,7 +300,7 @@ class Durable:
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` if a cursor is not a position in a service's output."""
-        if "@" in service and is_past(cursor):  # only the broker of the service can tell
+        if ServiceName.parse(service).is_remote and is_past(cursor):  # only the broker of the service can tell
             return
         await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
 

@@ -279,7 +279,7 @@ class _GatewayCollector:
             "tidegate_link_handshakes_refused",
             "Sockets whose other end did not prove to be a neighbour, or had to wait.",
         )
-        strangers.add_metric([], linked.federation.strangers)
+        strangers.add_metric([], linked.federation.refused_handshakes)
         broker = linked.federation.broker
         for name, neighbour in linked.federation.neighbours.items():
             figures = neighbour.figures()
@@ -287,9 +287,9 @@ class _GatewayCollector:
                 refused.add_metric([name, reason], neighbour.refusals[reason])
             up.add_metric([name], float(neighbour.state == "up"))
             if name in broker.links:
-                asked = sum(len(broker.asked(each, name)) for each in neighbour.offers)
+                asked = sum(len(broker.link(name).requested(each)) for each in neighbour.offers)
                 entries.add_metric([name, "out"], asked)
-                entries.add_metric([name, "in"], sum(len(each.entries) for each in broker.tables(name)))
+                entries.add_metric([name, "in"], sum(len(each.entries) for each in broker.link(name).tables()))
             messages.add_metric([name, "out"], figures.said)
             messages.add_metric([name, "in"], figures.heard)
             for outcome in ("forwarded", "stopped", "received", "dropped", "repeated"):
@@ -317,7 +317,7 @@ class _GatewayCollector:
         )
         broker = linked.federation.broker
         for name in broker.links:
-            for service, policy in broker.filterings(name).items():
+            for service, policy in broker.link(name).filter_policies().items():
                 figures = policy.figures
                 coarse.add_metric([name, service], float(policy.is_coarse))
                 for figure in ("forwarded", "stopped", "asked", "excess", "dropped"):
