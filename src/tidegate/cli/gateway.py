@@ -28,6 +28,7 @@ from tidegate.cli.logging import log_to_stderr, logger
 from tidegate.cli.profile import EMBEDDED, load_profile
 from tidegate.cli.tls import TlsCert, TlsClientCa, TlsKey, with_options
 from tidegate.errors import ClientError, EnvironmentProblem
+from tidegate.timing import NO_JITTER, Backoff
 
 if TYPE_CHECKING:
     from tidegate.gateway.certificates import Certificates
@@ -37,8 +38,8 @@ PORT = 8080
 HOST = "127.0.0.1"
 DRAIN_S = 15.0
 """How long a gateway may take to end; then it is killed."""
-BACKOFF_S = 0.5, 10.0
-"""The first pause before a gateway that died is started again, and the longest."""
+BACKOFF = Backoff(first_s=0.5, max_s=10.0, jitter=NO_JITTER)
+"""Delays before a gateway process that died is started again."""
 
 Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
 PrivateWebhooks = Annotated[
@@ -349,8 +350,8 @@ class Child:
         """Start it again where it has died, after a pause that grows while it keeps dying."""
         if self._process is not None and self._process.poll() is not None:
             lived_s = time.monotonic() - self._begun
-            self._failures = 1 if lived_s > BACKOFF_S[1] else self._failures + 1
-            pause = min(BACKOFF_S[1], BACKOFF_S[0] * 2.0 ** (self._failures - 1))
+            self._failures = 1 if lived_s > BACKOFF.max_s else self._failures + 1
+            pause = BACKOFF.delay_s(self._failures)
             logger("tidegate.gateway").warning("the gateway has ended", code=self._process.returncode, again_in_s=pause)
             self._again_at, self._process = time.monotonic() + pause, None
         if self._process is None and time.monotonic() >= self._again_at:

@@ -19,6 +19,7 @@ from tidegate.client.sse import Block, Parser
 from tidegate.client.values import Event, Format, Notice, event, page
 from tidegate.errors import ClientError
 from tidegate.model import units
+from tidegate.timing import Backoff
 
 if TYPE_CHECKING:
     from tidegate.filters import Filter
@@ -280,11 +281,10 @@ class Course:
             is_passing = isinstance(error, Unavailable)
         if not is_passing:
             raise error
-        least = min(self._retry_s * 2.0 ** min(self._failures, 30), self._settings.most_s)
-        wait_s = least * (0.5 + 0.5 * self._random())
+        self._failures += 1
+        wait_s = Backoff(self._retry_s, self._settings.most_s).delay_s(self._failures, self._random)
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
             wait_s += error.retry_after_s
-        self._failures += 1
         self._tell(Notice("lost", self.cursor, {"reason": str(error), "wait_s": round(wait_s, 3)}))
         return wait_s
 

@@ -12,6 +12,7 @@ from tidegate.client.errors import ConnectionLost, PublishError, Unavailable, Un
 from tidegate.client.http import NDJSON, Asked, stream_path
 from tidegate.client.values import Receipt, Refusal
 from tidegate.errors import ClientError
+from tidegate.timing import NO_JITTER, Backoff
 
 Mode = Literal["all", "partial"]
 
@@ -22,6 +23,8 @@ MOST_BYTES = 4 * 1024 * 1024
 """Of a batch: a gateway refuses bodies of more than 16 MiB."""
 MOST_ERRORS = 100
 """That a receipt shows."""
+BACKOFF = Backoff(first_s=0.25, max_s=5.0, jitter=NO_JITTER)
+"""Delays before a batch is sent again, unless the gateway names one."""
 PATIENCE_S = 30.0
 """How long a batch that can't be taken is sent again."""
 
@@ -94,10 +97,10 @@ class Publishing:
             if error.status == 422 and "refused" in error.document:
                 self.receipt = _added(self.receipt, error.document, batch.first)
             raise self._failed(self._told(batch, error), error) from error
-        found = min(0.25 * 2.0**self._attempts, 5.0)
+        self._attempts += 1
+        found = BACKOFF.delay_s(self._attempts)
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
             found = error.retry_after_s
-        self._attempts += 1
         self._waited_s += max(found, 0.05)
         return found
 

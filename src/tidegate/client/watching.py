@@ -10,6 +10,7 @@ from tidegate.client.course import Reconnect
 from tidegate.client.errors import Refused, Unavailable, Unreachable
 from tidegate.client.sse import Parser
 from tidegate.errors import ClientError
+from tidegate.timing import Backoff
 
 
 class Watching:
@@ -39,5 +40,5 @@ class Watching:
     def pause_s(self) -> float:
         """How long to wait before the next connection, which begins anew."""
         self._parser = Parser()
-        longest = min(self._reconnect.most_s, self._reconnect.first_s * 2.0 ** min(self._failures, 30))
-        return longest * (0.5 + 0.5 * self._chance())
+        backoff = Backoff(self._reconnect.first_s, self._reconnect.most_s)
+        return backoff.delay_s(self._failures + 1, self._chance)

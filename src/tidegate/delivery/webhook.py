@@ -30,6 +30,7 @@ from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, Ti
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry, State
 from tidegate.subscriptions import Subscription, Webhook
+from tidegate.timing import Backoff
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -55,8 +56,8 @@ class CourierSettings:
 
     def delay_s(self, failures: int, chance: random.Random, at_least_s: float = 0.0) -> float:
         """How long to wait after so many failures: half of it by chance, so that not all come back at once."""
-        whole = min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 40))
-        return max(whole * chance.uniform(0.5, 1.0), min(at_least_s, self.most_s))
+        delay_s = Backoff(self.first_s, self.most_s).delay_s(failures, chance.random)
+        return max(delay_s, min(at_least_s, self.most_s))
 
 
 class Parcel(NamedTuple):

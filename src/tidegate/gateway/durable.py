@@ -31,6 +31,7 @@ from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import Subscription, Webhook
+from tidegate.timing import periodic
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -155,12 +156,10 @@ class Durable:
     # Following the registry ------------------------------------------------------------
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.look_s)
-            try:
-                await self.look()
-            except Exception as problem:
-                _log.warning("can't look at the subscriptions", problem=str(problem))
+        def warn(problem: Exception) -> None:
+            _log.warning("can't look at the subscriptions", problem=str(problem))
+
+        await periodic(self.look, self._settings.look_s, warn)
 
     async def look(self) -> None:
         """Take in what has changed, and see to it that webhooks are served."""

@@ -49,6 +49,7 @@ from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
+from tidegate.timing import periodic
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -277,9 +278,7 @@ class Gateway:
         return found
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self._look_or_log()
+        await periodic(self._look_or_log, LOOK_S)
 
     async def _look_or_log(self) -> None:
         try:

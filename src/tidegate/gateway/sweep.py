@@ -22,6 +22,7 @@ from tidegate.gateway.policy import Policies
 from tidegate.gateway.sign_ins import SignIns
 from tidegate.registry import Registry
 from tidegate.subscriptions import Subscription
+from tidegate.timing import periodic
 
 EVERY_S = 0.5
 """Between two looks."""
@@ -83,15 +84,16 @@ class Sweep:
             await self.note_uses()
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            try:
-                await self.read_keys()
-                await self.look()
-                if time.monotonic() - self._noted_at >= NOTE_INTERVAL_S:
-                    await self.note_uses()
-            except Exception as problem:  # the registry is away: whoever is in stays, until it is back
-                _log.warning("can't look after connections", problem=str(problem))
+        def warn(problem: Exception) -> None:  # the registry is away: whoever is in stays, until it is back
+            _log.warning("can't look after connections", problem=str(problem))
+
+        await periodic(self._sweep, EVERY_S, warn)
+
+    async def _sweep(self) -> None:
+        await self.read_keys()
+        await self.look()
+        if time.monotonic() - self._noted_at >= NOTE_INTERVAL_S:
+            await self.note_uses()
 
     async def read_keys(self) -> None:
         """Take in which keys there are, where any has changed."""

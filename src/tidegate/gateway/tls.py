@@ -21,6 +21,7 @@ import structlog
 from tidegate.errors import EnvironmentProblem, TidegateError
 from tidegate.gateway.certificates import PeerCertificate, read_peer
 from tidegate.gateway.settings import TlsSettings
+from tidegate.timing import periodic
 
 CHECK_INTERVAL_S = 2.0
 """Between two looks at whether files have changed."""
@@ -215,13 +216,13 @@ class ServerTls:
 
     async def follow(self) -> None:
         """Look at the files for as long as the gateway runs."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(CHECK_INTERVAL_S)
-            signature = await loop.run_in_executor(None, self._signature)
-            if self._is_behind or signature != self._seen:
-                self._reload(signature)
-            self._warn_of_expiry()
+        await periodic(self._check, CHECK_INTERVAL_S)
+
+    async def _check(self) -> None:
+        signature = await asyncio.get_running_loop().run_in_executor(None, self._signature)
+        if self._is_behind or signature != self._seen:
+            self._reload(signature)
+        self._warn_of_expiry()
 
     def _reload(self, signature: Signature) -> None:
         """Load what is there now. What is broken is logged, and what was there before goes on."""

@@ -45,6 +45,7 @@ from tidegate.logs import Cursor, EventLog, Retention
 from tidegate.logs.lost import JOINT
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
+from tidegate.timing import periodic
 
 LEASE_S = 5.0
 """How long a gateway that is gone keeps others of its broker from having the links."""
@@ -1109,12 +1110,10 @@ class Federation:
                 await self._in_thread(expire)
 
     async def _follow(self, every_s: float, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            await asyncio.sleep(every_s)
-            try:
-                await look()
-            except Exception as problem:  # whatever it is, the next look may succeed
-                _log.warning("can't look after links", problem=repr(problem))
+        def warn(problem: Exception) -> None:  # whatever it is, the next look may succeed
+            _log.warning("can't look after links", problem=repr(problem))
+
+        await periodic(look, every_s, warn)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

@@ -14,6 +14,7 @@ from tidegate.federation.link.offers import Remote
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.sieve import Sieve
 from tidegate.registry import Kept, Link
+from tidegate.timing import NO_JITTER, Backoff
 
 State = Literal["down", "up", "refused"]
 REFUSALS = ("name", "conflict", "signature", "record", "fault")
@@ -110,8 +111,8 @@ class Neighbour:
     def need_patience(self, now: float, first_s: float, max_s: float) -> None:
         """Note that a session has ended by the neighbour's fault: the next may begin after a while."""
         self.refusals["fault"] += 1
-        self.wait_until = now + min(max_s, first_s * 2.0 ** min(self.faults, 32))
         self.faults += 1
+        self.wait_until = now + Backoff(first_s, max_s, NO_JITTER).delay_s(self.faults)
 
     def progress(self, service: str) -> Progress:
         """How far a mirror has come."""
