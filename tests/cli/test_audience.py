@@ -34,7 +34,7 @@ def test_every_kind_hears_and_leaves(tmp_path: Path) -> None:
                     sent += 1
             return all(each.events for each in audience.listeners)
 
-        until(all_have_heard, "everybody to hear something", every_s=0.05)
+        until(all_have_heard, "everybody to hear something", interval_s=0.05)
         audience.stop()
         assert {each.kind for each in audience.listeners} == {"SSE", "WebSocket", "polling", "webhook"}
         assert all(0 <= each.told()["p50_ms"] <= each.told()["p99_ms"] for each in audience.listeners)

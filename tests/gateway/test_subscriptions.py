@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +15,10 @@ import pytest
 
 from tests.gateway.running import World
 from tests.gateway.test_events import SSE, Events
+from tests.polling import until as until
 from tidegate.model import Schema
 from tidegate.registry import Role
 from tidegate.subscriptions import Subscription, Webhook, changed, new_id, wants_handshake
-
-PATIENCE_S = 120.0
-
-
-def until(true: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        threading.Event().wait(0.005)
-    pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
 
 
 def made(http: httpx.Client, **said: Any) -> dict[str, Any]:
