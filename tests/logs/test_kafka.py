@@ -189,7 +189,7 @@ def test_waiting_costs_no_requests_for_offsets(log: KafkaLog, monkeypatch: pytes
     log.append("gps", "0", [record(1)])
     cursor = log.read("gps", log.begin("gps")).cursor
     with monkeypatch.context() as patched:
-        patched.setattr(log, "_offsets", None)
+        patched.setattr(log._topics, "offsets", None)
         assert not log.wait("gps", cursor, 0.05)
         with waiting(log, "gps", cursor) as found:
             log.append("gps", "0", [record(2)])

@@ -17,6 +17,8 @@ from tidegate.cli.logging import logger
 from tidegate.cli.permissions import mask, tighten
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
+from tidegate.logs import KafkaLog
+from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, has_shared_writers, open_log
 
 if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from pyspark.sql import SparkSession
@@ -111,22 +113,16 @@ class Home:
     @property
     def sole(self) -> Path | None:
         """The lock of whoever appends to raw streams; None: in Kafka all may."""
-        return self.folder / "ingest.lock" if self.profile.kafka is None else None
+        return None if has_shared_writers(self.profile.log) else self.folder / "ingest.lock"
 
     @property
     def audit_locks(self) -> Path | None:
         """Where processes agree on who writes which part of the audit log; None: in Kafka all may write."""
-        return self.folder / "audit" if self.profile.kafka is None else None
+        return None if has_shared_writers(self.profile.log) else self.folder / "audit"
 
     def log(self) -> EventLog:
         """Open the log."""
-        if self.profile.kafka is None:
-            from tidegate.logs import SegmentLog
-
-            return SegmentLog(self.log_folder)
-        from tidegate.logs import KafkaLog
-
-        return KafkaLog(self.profile.kafka, client_settings=self.profile.kafka_security.settings())
+        return open_log(self.profile.log, self.log_folder)
 
     @cached_property
     def obstacle(self) -> str:
@@ -136,13 +132,13 @@ class Home:
         """
         from tidegate.pipelines.connector import build
 
-        return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
+        return build.obstacle() if self.profile.is_local and isinstance(self.profile.log, FileLogSettings) else ""
 
     def session(self, app: str) -> SparkSession:
         """Start Spark, or reach the cluster's."""
         from tidegate.pipelines.session import service_session
 
-        profile, kafka = self.profile, self.profile.kafka is not None
+        profile, kafka = self.profile, isinstance(self.profile.log, KafkaLogSettings)
         # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
         umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
         settings = {**umask, **profile.spark.reveal()}
@@ -155,13 +151,12 @@ class Home:
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """The log as Spark reads and writes it."""
-        from tidegate.logs import KafkaLog
-
-        if isinstance(log, KafkaLog):
+        settings = self.profile.log
+        if isinstance(settings, KafkaLogSettings):
             from tidegate.pipelines.kafka import KafkaStreams
 
-            settings = self.profile.kafka_security.java_settings()
-            return KafkaStreams(spark, log, str(self.profile.kafka), client_settings=settings)
+            assert isinstance(log, KafkaLog)
+            return KafkaStreams(spark, log, settings.brokers, client_settings=settings.security.java_settings())
         if self.obstacle:
             from tidegate.pipelines.plain.log import PlainLog
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tidegate.cli.connections import read_kafka_security
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.logs.kafka_security import KafkaSecurity
+from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, LogSettings
 
 _EXPECTED = "expected files, {kafka: 'host:9092'}, or {kafka: {brokers: 'host:9092', sasl: {...}, tls: {...}}}"
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """Where the log is."""
-
-    kafka: str | None = None
-    """Kafka's brokers; None: files in the data folder."""
-    security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
 
 def read_log(document: Any, path: str) -> LogSettings:
     """Read the `log:` of the profile at `path`. What is wrong with it is not shown: a password may be in it."""
     if document == "files":
-        return LogSettings()
+        return FileLogSettings()
     if not isinstance(document, Mapping) or list(document) != ["kafka"]:
         raise EnvironmentProblem(f"{path}: log: {_EXPECTED}, not {_shape(document)}")
     kafka, where, folder = document["kafka"], f"{path}: log.kafka", Path(path).absolute().parent
     if isinstance(kafka, str):
-        return LogSettings(kafka)
+        return KafkaLogSettings(kafka)
     found = _entries(kafka, ("brokers", "sasl", "tls"), where)
     brokers = _text(found, "brokers", where, "host:9092, or several with commas")
-    return LogSettings(brokers, read_kafka_security(found, where, folder))
+    return KafkaLogSettings(brokers, read_kafka_security(found, where, folder))
 
 
 def _entries(document: Any, known: Collection[str], where: str) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from tidegate.cli.spark import SparkSettings, read_spark
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
-from tidegate.logs.kafka_security import KafkaSecurity
+from tidegate.logs.factory import FileLogSettings, LogSettings
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
@@ -40,8 +40,8 @@ class Profile:
     master: str = "local"
     """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
     spark: SparkSettings = field(default_factory=SparkSettings)
-    kafka: str | None = None
-    """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
+    log: LogSettings = field(default_factory=FileLogSettings)
+    """The backend of the log: segment files in the data folder, or Kafka."""
     shared: bool = False
     """Whether the data folder is the same on every machine of the cluster."""
     database: Database | None = None
@@ -70,11 +70,9 @@ class Profile:
     """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
     links: LinkProfile = field(default_factory=LinkProfile)
     """What this broker signs with, and which keys of others are pinned."""
-    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    """How clients sign in to Kafka, where the log is Kafka, and encrypt what they send."""
 
     def __post_init__(self) -> None:
-        if not self.is_local and self.kafka is None and not self.shared:
+        if not self.is_local and isinstance(self.log, FileLogSettings) and not self.shared:
             raise EnvironmentProblem(
                 f"master {self.master!r} runs tasks on other machines, and the log is files in a folder of this one: "
                 "let the log be Kafka (log: {kafka: 'host:9092'}), or say that the folder is the same on all of them "
@@ -125,7 +123,7 @@ def _profile(document: Any, path: str) -> Profile:
     profile = Profile(
         master,
         spark,
-        log.kafka,
+        log,
         shared,
         database,
         private,
@@ -140,7 +138,6 @@ def _profile(document: Any, path: str) -> Profile:
         connections=read_connections(document.get("connections"), path),
         secrets=read_secrets(document.get("secrets"), path),
         links=read_links(document.get("links"), path),
-        kafka_security=log.security,
     )
     spark.need_secret(master, path)
     return profile
