@@ -69,7 +69,7 @@ class LogContract:
         """Return when records have expired."""
         assert log.expire(stream, retention) > 0
 
-    def test_what_is_appended_is_read_in_order(self, log: EventLog) -> None:
+    def test_appended_records_are_read_in_order(self, log: EventLog) -> None:
         log.create("gps")
         start = log.begin("gps")
         for n in range(0, 50, 5):
@@ -84,7 +84,7 @@ class LogContract:
         max_examples=LARGE_EXAMPLES // 5,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
-    def test_any_sequence_of_appends_is_read_back_from_any_place(self, log: EventLog, rng: Random) -> None:
+    def test_any_sequence_of_appends_is_read_back_from_any_cursor(self, log: EventLog, rng: Random) -> None:
         stream = f"s{rng.getrandbits(60)}"
         partitions = ["0", "1"]
         log.create(stream, partitions)
@@ -106,13 +106,13 @@ class LogContract:
                 left = [(r, at) for r, at in model[name] if at >= cursor.offsets[name]]
                 assert [(r, at) for r, (of, at) in zip(read.records, read.places, strict=True) if of == name] == left
 
-    def test_a_cursor_survives_as_text(self, log: EventLog) -> None:
+    def test_cursor_from_its_text_reads_the_same(self, log: EventLog) -> None:
         log.create("gps")
         log.append("gps", "0", [record(n) for n in range(10)])
         half = log.read("gps", log.begin("gps"), 4).cursor
         assert all_of(log, "gps", Cursor.from_text(half.text))[0] == [record(n) for n in range(4, 10)]
 
-    def test_a_partition_that_comes_later_is_read_from_its_begin(self, log: EventLog) -> None:
+    def test_partition_added_later_is_read_from_its_first_record(self, log: EventLog) -> None:
         log.create("gps")
         log.append("gps", "0", [record(1)])
         cursor = log.end("gps")
@@ -120,7 +120,7 @@ class LogContract:
         log.append("gps", "1", [record(2)])
         assert log.read("gps", cursor).records == (record(2),)
 
-    def test_readers_beside_a_writer_see_whole_records_in_order(self, log: EventLog) -> None:
+    def test_concurrent_readers_see_complete_records_in_order(self, log: EventLog) -> None:
         log.create("gps")
         cursor = log.begin("gps")
         writer = threading.Thread(target=lambda: [log.append("gps", "0", [record(n, n % 50)]) for n in range(400)])
@@ -133,7 +133,7 @@ class LogContract:
         writer.join()
         assert found == [record(n, n % 50) for n in range(400)]
 
-    def test_a_busy_partition_does_not_keep_others_waiting(self, log: EventLog) -> None:
+    def test_busy_partition_does_not_hold_up_the_others(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         cursor = log.begin("gps")
         log.append("gps", "0", [record(n) for n in range(100)])
@@ -146,7 +146,7 @@ class LogContract:
             cursor = read.cursor
         pytest.fail("the quiet partition was never read")
 
-    def test_waiting_ends_when_something_is_behind_the_cursor(self, log: EventLog) -> None:
+    def test_wait_returns_when_a_record_is_after_the_cursor(self, log: EventLog) -> None:
         log.create("gps")
         assert not log.wait("gps", log.begin("gps"), 0.01)
         for n in range(40):
@@ -159,21 +159,21 @@ class LogContract:
         assert not log.wait("gps", log.end("gps"), 0.01)
         assert log.wait("gps", Cursor(cursor.generation, {}), 60.0)
 
-    def test_waiting_ends_for_a_partition_that_comes_later(self, log: EventLog) -> None:
+    def test_wait_returns_for_a_record_in_a_partition_added_later(self, log: EventLog) -> None:
         log.create("gps")
         with waiting(log, "gps", log.end("gps")) as found:
             log.create("gps", ["0", "1"])
             log.append("gps", "1", [record(1)])
         assert found == [True]
 
-    def test_waiting_refuses_what_reading_refuses(self, log: EventLog) -> None:
+    def test_wait_raises_the_same_errors_as_read(self, log: EventLog) -> None:
         log.create("gps")
         with pytest.raises(CursorError, match="deleted and made again"):
             log.wait("gps", Cursor("x", {}), 0.01)
         with pytest.raises(LogError, match="no stream 'gsp'; did you mean 'gps'"):
             log.wait("gsp", log.end("gps"), 0.01)
 
-    def test_a_tail_gives_all_that_comes_until_it_is_stopped(self, log: EventLog) -> None:
+    def test_tail_yields_new_records_until_it_is_stopped(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         log.append("gps", "0", [record(n) for n in range(20)])
         stop = threading.Event()
@@ -184,7 +184,7 @@ class LogContract:
 
         writers = [threading.Thread(target=write, args=(name,)) for name in ("0", "1")]
         found: dict[str, list[bytes]] = {"0": [], "1": []}
-        for read in tail(log, "gps", log.begin("gps"), stop, most=16):
+        for read in tail(log, "gps", log.begin("gps"), stop, max_records=16):
             if not writers[0].ident:
                 for writer in writers:
                     writer.start()
@@ -198,7 +198,7 @@ class LogContract:
         assert found["0"] == [record(n) for n in range(20)] + [record(n, n % 40) for n in range(20, 150)]
         assert found["1"] == [record(n, n % 40) for n in range(20, 150)]
 
-    def test_what_expires_leaves_a_gap_that_is_told(self, log: EventLog) -> None:
+    def test_expired_records_are_reported_as_a_gap(self, log: EventLog) -> None:
         log.create("gps")
         start = log.begin("gps")
         for n in range(60):
@@ -214,7 +214,7 @@ class LogContract:
         assert read.records == tuple(record(n, 100) for n in range(60 - len(read.records), 60))
         assert 0 < len(read.records) < 60
 
-    def test_partitions_are_named_as_cursors_name_them(self, log: EventLog) -> None:
+    def test_partitions_have_the_names_that_cursors_use(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         assert log.partitions("gps") == ["0", "1"] == sorted(log.end("gps").offsets)
         log.create("gps", ["0", "1", "2"])
@@ -235,7 +235,7 @@ class LogContract:
         with pytest.raises(CursorError, match="deleted and made again"):
             log.read("a", cursor)
 
-    def test_misuse_is_named(self, log: EventLog) -> None:
+    def test_errors_name_the_wrong_value(self, log: EventLog) -> None:
         log.create("station")
         with pytest.raises(LogError, match="no stream 'staton'; did you mean 'station'"):
             log.read("staton", Cursor("x", {}))

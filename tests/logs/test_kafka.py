@@ -49,7 +49,7 @@ class TestKafka(LogContract):
         until(lambda: log.begin(stream) != before, "records to expire", 60)  # all of them go at once
 
 
-def test_partitions_that_are_keys_stay_in_order(log: KafkaLog) -> None:
+def test_records_of_a_keyed_partition_stay_in_order(log: KafkaLog) -> None:
     names = [f"gps_taxi_{n}.0" for n in range(9)]
     log.create("gps", names)
     start = log.begin("gps")
@@ -70,7 +70,7 @@ def test_partitions_that_are_keys_stay_in_order(log: KafkaLog) -> None:
     assert log.append("gps", names[0], []) == 0
 
 
-def test_what_was_written_again_is_read_once(log: KafkaLog) -> None:
+def test_record_that_was_written_again_is_read_once(log: KafkaLog) -> None:
     log.create("out", ["gps.0", "gps.1"])
     start = log.begin("out")
     for name in ("gps.0", "gps.1"):
@@ -90,7 +90,7 @@ def test_what_was_written_again_is_read_once(log: KafkaLog) -> None:
     assert all_of(log, "out", read.cursor)[0] == [made_of("gps/0", 15), made_of("gps/0", 16, 0)]
 
 
-def test_records_are_found_by_when_they_were_appended(log: KafkaLog) -> None:
+def test_since_finds_records_by_append_time(log: KafkaLog) -> None:
     log.create("gps")
     moments = []
     for n in range(5):
@@ -104,7 +104,7 @@ def test_records_are_found_by_when_they_were_appended(log: KafkaLog) -> None:
         assert n - 1 <= log.since("gps", moment).offsets["0"] <= n
 
 
-def test_another_process_that_makes_it_again_or_adds_to_it_is_noticed(log: KafkaLog, kafka: str) -> None:
+def test_new_generation_and_new_partitions_of_another_process_are_noticed(log: KafkaLog, kafka: str) -> None:
     other = make(kafka, log.topic(""))
     other.create("gps")
     log.append("gps", "0", [record(1)])
@@ -135,7 +135,7 @@ def test_another_process_that_makes_it_again_or_adds_to_it_is_noticed(log: Kafka
     other.close()
 
 
-def test_more_readers_than_are_kept_do_not_disturb_one_another(kafka: str) -> None:
+def test_more_readers_than_the_pool_keeps_read_independently(kafka: str) -> None:
     log = KafkaLog(kafka, prefix=f"r{secrets.token_hex(4)}.", readers=3)
     log.create("gps")
     log.append("gps", "0", [record(n) for n in range(300)])
@@ -151,7 +151,7 @@ def test_more_readers_than_are_kept_do_not_disturb_one_another(kafka: str) -> No
     log.close()
 
 
-def test_many_threads_append_and_each_is_told_its_own_end(log: KafkaLog) -> None:
+def test_concurrent_appends_each_return_their_own_end_offset(log: KafkaLog) -> None:
     log.create("gps")
     ends: list[tuple[int, int]] = []
 
@@ -170,7 +170,7 @@ def test_many_threads_append_and_each_is_told_its_own_end(log: KafkaLog) -> None
     assert all(at[end - 2] == record(n) and at[end - 1] == record(-1) for end, n in ends)
 
 
-def test_what_is_too_long_is_refused_before_any_is_sent(log: KafkaLog) -> None:
+def test_record_that_is_too_long_is_refused_before_any_is_sent(log: KafkaLog) -> None:
     log.create("gps")
     with pytest.raises(LogError, match="record 1: 2000016 bytes; expected at most 1000000"):
         log.append("gps", "0", [record(1), record(2, 2_000_000)])
@@ -178,13 +178,13 @@ def test_what_is_too_long_is_refused_before_any_is_sent(log: KafkaLog) -> None:
     assert log.read("gps", log.begin("gps")).records == (record(3, 900_000),)
 
 
-def test_a_cursor_with_partitions_of_another_log_is_refused(log: KafkaLog) -> None:
+def test_cursor_with_unknown_partitions_is_refused(log: KafkaLog) -> None:
     log.create("gps")
     with pytest.raises(CursorError, match=r"the cursor has a partition 'gps\.0', which 'gps' has not"):
         log.read("gps", log.end("gps").moved("gps.0", 4))
 
 
-def test_waiting_costs_no_requests_for_offsets(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_at_the_end_requests_no_offsets(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.create("gps")
     log.append("gps", "0", [record(1)])
     cursor = log.read("gps", log.begin("gps")).cursor
@@ -197,7 +197,7 @@ def test_waiting_costs_no_requests_for_offsets(log: KafkaLog, monkeypatch: pytes
         assert log.read("gps", cursor).records == (record(2),)
 
 
-def test_waiting_again_and_again_takes_one_reader(log: KafkaLog) -> None:
+def test_repeated_waits_use_one_reader(log: KafkaLog) -> None:
     log.create("gps", ["0", "1"])
     nowhere = Cursor(log.begin("gps").generation, {})
     for _ in range(30):
@@ -209,7 +209,7 @@ def test_waiting_again_and_again_takes_one_reader(log: KafkaLog) -> None:
     assert len(log._readers) == 1
 
 
-def test_a_failing_append_leaves_the_log_usable(log: KafkaLog, kafka: str) -> None:
+def test_log_is_usable_after_a_failed_append(log: KafkaLog, kafka: str) -> None:
     small = KafkaLog(kafka, prefix=log.topic(""), topic_settings={"max.message.bytes": "2000"})
     small.create("gps")
     small.append("gps", "0", [record(1)])
@@ -220,7 +220,7 @@ def test_a_failing_append_leaves_the_log_usable(log: KafkaLog, kafka: str) -> No
     small.close()
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_error_names_a_broker_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
         log = KafkaLog(address, timeout_s=0.5)
@@ -235,7 +235,7 @@ def test_a_broker_that_is_not_there_is_named() -> None:
         log.close()
 
 
-def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_missing_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
     with pytest.raises(MissingDependency, match=r"confluent-kafka is not installed: pip install 'tidegate\[kafka\]'"):
         KafkaLog("127.0.0.1:9092")

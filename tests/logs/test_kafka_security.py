@@ -19,11 +19,11 @@ class Known:
         return self.value
 
 
-def test_no_security_leaves_the_clients_as_they_are() -> None:
+def test_no_security_gives_no_client_settings() -> None:
     assert KafkaSecurity().settings() == KafkaSecurity().java_settings() == {}
 
 
-def test_sasl_and_tls_are_given_to_both_clients(tmp_path: Path) -> None:
+def test_sasl_and_tls_are_set_for_both_clients(tmp_path: Path) -> None:
     for name, kind in (("ca", "CERTIFICATE"), ("cert", "CERTIFICATE"), ("key", "PRIVATE KEY")):
         (tmp_path / name).write_text(f"-----BEGIN {kind}-----")
     tls = Tls(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
@@ -45,17 +45,17 @@ def test_sasl_and_tls_are_given_to_both_clients(tmp_path: Path) -> None:
     assert "p" + '"a' not in repr(security)
 
 
-def test_certificate_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+def test_error_names_a_certificate_that_can_not_be_read(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"can't read '.*/none': No such file"):
         KafkaSecurity(tls=Tls(str(tmp_path / "none"))).java_settings()
 
 
-def test_tls_without_own_certificate_trusts_this_machine() -> None:
+def test_tls_without_certificates_uses_those_that_the_machine_trusts() -> None:
     assert KafkaSecurity(tls=Tls()).settings() == {"security.protocol": "ssl"}
     assert KafkaSecurity(tls=Tls()).java_settings() == {"security.protocol": "SSL"}
 
 
-def test_a_file_that_cannot_be_read_is_named_for_both_clients(tmp_path: Path) -> None:
+def test_error_names_an_unreadable_file_for_both_clients(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name, said in (("none.pem", "No such file"), ("binary", "it is no PEM file")):
         security = KafkaSecurity(tls=Tls(ca=str(tmp_path / name)))

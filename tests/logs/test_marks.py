@@ -18,7 +18,7 @@ def made_of(source: str, position: int, child: int | None = None) -> bytes:
 
 
 @given(st.integers(0, 2**32).map(Random))
-def test_any_repeats_of_any_sources_are_left_out(rng: Random) -> None:
+def test_repeats_of_any_source_are_skipped(rng: Random) -> None:
     children = rng.random() < 0.5
     wanted = {
         source: [made_of(source, n, k) for n in range(20) for k in ((0, 1, 2) if children else (None,))]
@@ -46,7 +46,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5), st.none() | st.integers(0, 99))
-def test_only_the_records_own_source_counts(record: dict[str, object], position: int | None) -> None:
+def test_source_of_an_inner_object_is_ignored(record: dict[str, object], position: int | None) -> None:
     record.pop("_src", None)
     if position is not None:
         record["_src"] = f"gps/0:{position}"
@@ -55,7 +55,7 @@ def test_only_the_records_own_source_counts(record: dict[str, object], position:
         assert source_of(text) == (None if position is None else ("gps/0", position))
 
 
-def test_a_source_that_says_no_place_is_none() -> None:
+def test_source_without_an_offset_is_ignored() -> None:
     for said in ("", "gps", "gps/0:", "gps/0:x", "gps/0:-1", "gps/0:1.", "gps/0:1.x", ":1", "gps/0:" + "9" * 30):
         assert source_of(json.dumps({"_src": said}).encode()) is None
     for text in (b'{"_src":7}', b'{"_src":null}', b'{"_src":{"_src":"gps/0:1"}}', b'{"_src":"gps/0:1"'):

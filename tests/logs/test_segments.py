@@ -33,7 +33,7 @@ class TestSynced(LogContract):
         made.close()
 
 
-def test_it_goes_on_where_it_was_closed(tmp_path: Path) -> None:
+def test_reopened_log_appends_after_the_last_record(tmp_path: Path) -> None:
     for turn in range(4):
         log = SegmentLog(tmp_path, segment_bytes=200)
         log.create("gps")
@@ -43,7 +43,7 @@ def test_it_goes_on_where_it_was_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"n":', b"x" * 70_000])
-def test_a_torn_record_is_not_read_and_is_cut_off_by_the_next_writer(tmp_path: Path, torn: bytes) -> None:
+def test_incomplete_record_is_not_read_and_the_next_writer_removes_it(tmp_path: Path, torn: bytes) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1), record(2)])
@@ -61,7 +61,7 @@ def test_a_torn_record_is_not_read_and_is_cut_off_by_the_next_writer(tmp_path: P
     assert file.read_bytes().splitlines() == [record(1), record(2), record(3)]
 
 
-def test_nothing_that_append_has_returned_for_is_lost_to_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -93,7 +93,7 @@ while True:
         log.delete("gps")
 
 
-def test_records_are_found_by_when_they_were_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_finds_records_by_append_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 100)
     now = [1_000_000]
     log = SegmentLog(tmp_path, segment_bytes=1_000, clock=lambda: now[0])
@@ -114,7 +114,7 @@ def test_records_are_found_by_when_they_were_appended(tmp_path: Path, monkeypatc
     log.close()
 
 
-def test_old_segments_expire_by_age_and_never_the_newest(tmp_path: Path) -> None:
+def test_old_segments_expire_by_age_but_never_the_newest(tmp_path: Path) -> None:
     now = [0]
     log = SegmentLog(tmp_path, segment_bytes=100, clock=lambda: now[0])
     log.create("gps")
@@ -132,9 +132,7 @@ def test_old_segments_expire_by_age_and_never_the_newest(tmp_path: Path) -> None
     log.close()
 
 
-def test_threads_that_append_at_once_share_a_sync_and_lose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_appends_share_a_sync_and_lose_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = []
     real = os.fdatasync
 
@@ -162,7 +160,9 @@ def test_threads_that_append_at_once_share_a_sync_and_lose_nothing(
 
 
 @pytest.mark.parametrize("torn", [b"", b"1234567", files.TIME.pack(5, 10**9), files.TIME.pack(0, 0) + b"12"])
-def test_a_torn_time_index_misleads_nobody(tmp_path: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_time_index_does_not_change_results(
+    tmp_path: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 20)
     now = [1_000]
     for turn in range(3):
@@ -182,7 +182,7 @@ def test_a_torn_time_index_misleads_nobody(tmp_path: Path, torn: bytes, monkeypa
             assert left <= len(found) <= left + 4
 
 
-def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
+def test_reader_follows_new_and_expired_segments_of_another_process(tmp_path: Path) -> None:
     log, reader = SegmentLog(tmp_path, segment_bytes=60), SegmentLog(tmp_path)
     log.create("gps")
     start = cursor = reader.begin("gps")
@@ -201,7 +201,7 @@ def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
     log.close()
 
 
-def test_reading_at_the_end_lists_no_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_at_the_end_does_not_list_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentLog(tmp_path, segment_bytes=200)
     log.create("gps")
     log.append("gps", "0", [record(n) for n in range(20)])
@@ -215,7 +215,7 @@ def test_reading_at_the_end_lists_no_segments(tmp_path: Path, monkeypatch: pytes
     log.close()
 
 
-def test_a_lost_segment_is_a_gap(tmp_path: Path) -> None:
+def test_missing_segment_is_a_gap(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=60)
     log.create("gps")
     for n in range(20):
@@ -229,7 +229,7 @@ def test_a_lost_segment_is_a_gap(tmp_path: Path) -> None:
     assert rest.records[-1] == record(19)
 
 
-def test_an_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
+def test_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1), record(2)])
@@ -241,7 +241,7 @@ def test_an_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["../gps", "gps/0", "", ".", "gps/../gps"])
-def test_a_name_that_leads_elsewhere_is_no_stream(tmp_path: Path, stream: str) -> None:
+def test_name_with_a_path_is_not_a_stream(tmp_path: Path, stream: str) -> None:
     log = SegmentLog(tmp_path / "data")
     for name in ("gps", "0"):
         log.create(name)
@@ -252,7 +252,7 @@ def test_a_name_that_leads_elsewhere_is_no_stream(tmp_path: Path, stream: str) -
             use(stream)
 
 
-def test_what_another_process_has_deleted_and_made_again_is_written_anew(tmp_path: Path) -> None:
+def test_append_to_a_stream_that_another_process_recreated_goes_to_the_new_one(tmp_path: Path) -> None:
     log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -269,7 +269,7 @@ def test_what_another_process_has_deleted_and_made_again_is_written_anew(tmp_pat
     log.close()
 
 
-def test_two_writers_of_one_partition_are_noticed(tmp_path: Path) -> None:
+def test_second_writer_of_a_partition_is_refused(tmp_path: Path) -> None:
     log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -282,7 +282,7 @@ def test_two_writers_of_one_partition_are_noticed(tmp_path: Path) -> None:
     other.close()
 
 
-def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_write_on_a_full_disk_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -306,7 +306,7 @@ def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: 
     log.close()
 
 
-def test_closing_while_others_append_loses_nothing(tmp_path: Path) -> None:
+def test_close_during_appends_loses_no_record(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=300)
     log.create("gps")
 
@@ -324,7 +324,7 @@ def test_closing_while_others_append_loses_nothing(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_stream_that_many_make_at_once_has_one_generation(tmp_path: Path) -> None:
+def test_concurrent_creates_give_one_generation(tmp_path: Path) -> None:
     for n in range(20):
         seen: list[str] = []
 
@@ -343,7 +343,7 @@ def test_a_stream_that_many_make_at_once_has_one_generation(tmp_path: Path) -> N
         assert seen[0]
 
 
-def test_making_deleting_and_expiring_at_once_never_fails_but_by_name(tmp_path: Path) -> None:
+def test_concurrent_create_delete_and_expire_raise_only_unknown_stream(tmp_path: Path) -> None:
     failed: list[BaseException] = []
 
     def go(seed: int) -> None:
@@ -373,7 +373,7 @@ def test_making_deleting_and_expiring_at_once_never_fails_but_by_name(tmp_path: 
     assert failed == []
 
 
-def test_waiting_for_what_is_deleted_ends(tmp_path: Path) -> None:
+def test_wait_ends_when_the_stream_is_deleted(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     cursor = log.end("gps")
@@ -392,7 +392,7 @@ def test_waiting_for_what_is_deleted_ends(tmp_path: Path) -> None:
     assert said == ["no stream 'gps'"]
 
 
-def test_half_a_record_does_not_end_waiting(tmp_path: Path) -> None:
+def test_incomplete_record_does_not_end_a_wait(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -408,6 +408,6 @@ def test_half_a_record_does_not_end_waiting(tmp_path: Path) -> None:
     assert log.read("gps", cursor).records == (b'{"n":2}',)
 
 
-def test_an_unknown_fsync_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unknown_fsync(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="unknown fsync 'sometimes'; expected one of never, append"):
         SegmentLog(tmp_path, fsync="sometimes")

@@ -28,7 +28,7 @@ class TestMemory(LogContract):
         return 1
 
 
-def test_moments_and_ages_are_those_of_the_clock() -> None:
+def test_append_times_and_ages_come_from_the_clock() -> None:
     clock = ManualClock()
     log = MemoryLog(clock)
     log.create("gps")
@@ -43,7 +43,7 @@ def test_moments_and_ages_are_those_of_the_clock() -> None:
     assert log.begin("gps").offsets == {"0": 3}
 
 
-def test_a_stream_that_is_deleted_ends_whoever_waits() -> None:
+def test_wait_ends_when_a_memory_stream_is_deleted() -> None:
     log = MemoryLog()
     log.create("gps")
     problems: list[str] = []
@@ -65,7 +65,7 @@ def test_a_stream_that_is_deleted_ends_whoever_waits() -> None:
     assert problems == ["no stream 'gps'"]
 
 
-def test_whoever_waits_has_waited_at_once_and_time_does_not_go_back() -> None:
+def test_wait_returns_at_once_and_time_does_not_go_back() -> None:
     clock, stop = ManualClock(), threading.Event()
     assert not clock.wait(stop, 3600.0)
     stop.set()
@@ -75,7 +75,7 @@ def test_whoever_waits_has_waited_at_once_and_time_does_not_go_back() -> None:
         clock.advance(-1)
 
 
-def test_what_comes_in_at_the_door_reaches_who_subscribes_though_it_reads_slowly() -> None:
+def test_ingested_events_reach_a_slow_subscriber() -> None:
     async def run() -> None:
         log = MemoryLog()
         ingest = DirectIngest(log)

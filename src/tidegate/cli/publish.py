@@ -89,7 +89,7 @@ def _send(client: Client, stream: str, file: str, partial: bool, as_json: bool) 
 
 def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     from tidegate.logs.intake import Input, Intake
-    from tidegate.logs.sole import SoleWriter
+    from tidegate.logs.writer_lock import WriterLock
 
     registry = home.existing_registry()
     try:
@@ -97,12 +97,12 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     finally:
         registry.close()
     log = home.log()
-    sole = None if home.sole is None else SoleWriter(home.sole, f"`tidegate publish` (process {os.getpid()})")
+    sole = None if home.sole is None else WriterLock(home.sole, f"`tidegate publish` (process {os.getpid()})")
     accepted = refused = 0
     lines = _lines(file)
     try:
         if sole is not None:
-            sole.need()
+            sole.acquire()
         intake = Intake(log, found)
         while batch := list(islice(lines, _BATCH)):
             taken = intake.take(Input(line) for line in batch)

@@ -1,8 +1,8 @@
 """Event logs: append records to streams, read them from a cursor, keep them for a time.
 
 A record is one JSON object, as bytes. `factory` opens the backend that a profile names: segment files or Kafka. Every
-backend passes the contract in `tests/logs/contract.py`. `intake` turns inputs into records of raw streams. Nothing here
-knows Spark or HTTP.
+backend passes the contract in `tests/logs/contract.py`. `raw_streams` turns inputs into records of raw streams.
+Nothing here knows Spark or HTTP.
 """
 
 from tidegate.logs.cursor import Cursor, Mark

@@ -238,7 +238,7 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
     ],
 )
 def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
-    with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
+    with pytest.raises(LogError, match=re.escape(f"expected a gap record, not {said!r}")):
         read_note(said)
 
 

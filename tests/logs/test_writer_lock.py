@@ -9,26 +9,26 @@ import pytest
 from tidegate.errors import StreamConflict
 from tidegate.gateway.ingest import Ingest, IngestSettings, Receipt, Request
 from tidegate.logs import SegmentLog
-from tidegate.logs.sole import SoleWriter
+from tidegate.logs.writer_lock import WriterLock
 from tidegate.services import loads
 
 
-def test_one_at_a_time_and_the_other_is_told_who(tmp_path: Path) -> None:
+def test_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "new" / "ingest.lock"
-    first, second = SoleWriter(path, "the gateway at http://a-long-name:8080"), SoleWriter(path, "b")
-    first.need()
-    first.need()
+    first, second = WriterLock(path, "the gateway at http://a-long-name:8080"), WriterLock(path, "b")
+    first.acquire()
+    first.acquire()
     told = r"have one writer, which is the gateway at http://a-long-name:8080: send to it, or let the log be Kafka"
     with pytest.raises(StreamConflict, match=told):
-        second.need()
+        second.acquire()
     first.close()
-    second.need()
+    second.acquire()
     with pytest.raises(StreamConflict, match=r"which is b: send to it"):
-        first.need()
+        first.acquire()
     second.close()
 
 
-def test_who_takes_over_knows_the_ids_that_the_other_took(tmp_path: Path) -> None:
+def test_next_writer_knows_the_ids_that_the_first_has_accepted(tmp_path: Path) -> None:
     streams = loads("streams: {raw: {schema: {n: int64}}}").streams
     asked = Request("raw", "application/json", {}, b'{"_id": "a", "n": 1}')
 

@@ -1,4 +1,4 @@
-"""What comes through the door of a raw stream."""
+"""Inputs become records of a raw stream, or are quarantined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.pipelines.sources.kit import HandClock, events, raw
 from tidegate.logs import SegmentLog
-from tidegate.logs.intake import RAW_BYTES, Input, Intake, Meter, Taken, dressed
+from tidegate.logs.raw_streams import MAX_RAW_BYTES, Input, Meter, RawStreamWriter, WriteCounts, with_metadata
 from tidegate.model import Schema
 from tidegate.services.definitions import Stream
 
@@ -30,15 +30,15 @@ def log(tmp_path: Path) -> Iterator[SegmentLog]:
     made.close()
 
 
-def test_an_object_is_appended_byte_by_byte(log: SegmentLog) -> None:
+def test_json_object_is_appended_byte_by_byte(log: SegmentLog) -> None:
     given_ = b'{"vid": "a", "n": 123456789012345678901234567890, "x": 1.10}'
-    assert Intake(log, Stream("s", TIMED)).take([Input(given_)]) == Taken(1, 0)
+    assert RawStreamWriter(log, Stream("s", TIMED)).take([Input(given_)]) == WriteCounts(1, 0)
     assert raw(log, "s") == [given_]
 
 
-def test_an_id_and_a_time_are_put_in_front(log: SegmentLog) -> None:
-    intake = Intake(log, Stream("s", PLAIN), HandClock())
-    intake.take([Input(b' {"vid":\r\n"a"}\n', "f:1"), Input(b"{ }", "f:2"), Input(b"{}")])
+def test_id_and_arrival_time_are_added_in_front(log: SegmentLog) -> None:
+    writer = RawStreamWriter(log, Stream("s", PLAIN), HandClock())
+    writer.take([Input(b' {"vid":\r\n"a"}\n', "f:1"), Input(b"{ }", "f:2"), Input(b"{}")])
     assert events(log, "s") == [
         {"_id": "f:1", "_time": NOW, "vid": "a"},
         {"_id": "f:2", "_time": NOW},
@@ -46,9 +46,9 @@ def test_an_id_and_a_time_are_put_in_front(log: SegmentLog) -> None:
     ]
 
 
-def test_what_the_producer_said_stays(log: SegmentLog) -> None:
-    intake = Intake(log, Stream("s", PLAIN), HandClock())
-    intake.take([Input(b'{"_id":"mine","_time":"2020-01-01"}', "f:1"), Input(b'{"_id":null}', "f:2")])
+def test_id_and_time_of_the_producer_are_kept(log: SegmentLog) -> None:
+    writer = RawStreamWriter(log, Stream("s", PLAIN), HandClock())
+    writer.take([Input(b'{"_id":"mine","_time":"2020-01-01"}', "f:1"), Input(b'{"_id":null}', "f:2")])
     assert events(log, "s") == [{"_id": "mine", "_time": "2020-01-01"}, {"_id": "f:2", "_time": NOW}]
 
 
@@ -66,53 +66,53 @@ def test_what_the_producer_said_stays(log: SegmentLog) -> None:
         (b"[" * 100_000, "no JSON"),
     ],
 )
-def test_what_is_no_object_is_quarantined_with_a_reason(log: SegmentLog, given_: bytes, reason: str) -> None:
-    intake = Intake(log, Stream("s", TIMED), HandClock())
-    assert intake.take([Input(given_, "f:9"), Input(b'{"vid":"a"}')]) == Taken(1, 1)
+def test_input_that_is_not_an_object_is_quarantined_with_a_reason(log: SegmentLog, given_: bytes, reason: str) -> None:
+    writer = RawStreamWriter(log, Stream("s", TIMED), HandClock())
+    assert writer.take([Input(given_, "f:9"), Input(b'{"vid":"a"}')]) == WriteCounts(1, 1)
     (refused,) = events(log, "s.quarantine")
     assert refused.pop("_reason").startswith(reason)
     assert refused == {"_id": "f:9", "_time": NOW, "_raw": given_.decode()}
-    assert intake.meter.refused == intake.meter.events == 1
+    assert writer.meter.refused == writer.meter.events == 1
 
 
-def test_bytes_that_are_no_text_are_kept_as_base64(log: SegmentLog) -> None:
-    Intake(log, Stream("s", TIMED)).take([Input(b"\xff\x00{")])
+def test_bytes_that_are_not_utf8_are_quarantined_as_base64(log: SegmentLog) -> None:
+    RawStreamWriter(log, Stream("s", TIMED)).take([Input(b"\xff\x00{")])
     (refused,) = events(log, "s.quarantine")
     assert base64.b64decode(refused["_raw64"]) == b"\xff\x00{"
     assert "_id" not in refused
 
 
-def test_a_huge_refusal_is_cut(log: SegmentLog) -> None:
-    Intake(log, Stream("s", TIMED)).take([Input(b"x" * (RAW_BYTES + 5))])
+def test_long_refused_input_is_cut(log: SegmentLog) -> None:
+    RawStreamWriter(log, Stream("s", TIMED)).take([Input(b"x" * (MAX_RAW_BYTES + 5))])
     (refused,) = events(log, "s.quarantine")
-    assert len(refused["_raw"]) == RAW_BYTES
-    assert f"of {RAW_BYTES + 5} bytes" in refused["_reason"]
+    assert len(refused["_raw"]) == MAX_RAW_BYTES
+    assert f"of {MAX_RAW_BYTES + 5} bytes" in refused["_reason"]
 
 
-def test_a_key_has_one_partition_for_ever(log: SegmentLog) -> None:
-    intake = Intake(log, Stream("s", TIMED, key="vid", partitions=4))
+def test_key_always_has_the_same_partition(log: SegmentLog) -> None:
+    writer = RawStreamWriter(log, Stream("s", TIMED, key="vid", partitions=4))
     keys = [f"BJ{n}" for n in range(100)]
-    intake.take(Input(json.dumps({"vid": key, "n": n}).encode()) for n in range(3) for key in keys)
+    writer.take(Input(json.dumps({"vid": key, "n": n}).encode()) for n in range(3) for key in keys)
     read = log.read("s", log.begin("s"))
     found: dict[str, list[tuple[str, int]]] = {}
     for (partition, _), record in zip(read.places, read.records, strict=True):
         event = json.loads(record)
         found.setdefault(event["vid"], []).append((partition, event["n"]))
     for key, where in found.items():
-        assert where == [(intake.partition_of(key), n) for n in range(3)]
+        assert where == [(writer.partition_of(key), n) for n in range(3)]
     assert {partition for partition, _ in read.places} == {"0", "1", "2", "3"}
     for key_, text in [("BJ0", b'"BJ0"'), (7, b"7"), (None, b"null"), ("京K", '"京K"'.encode())]:
-        assert intake.partition_of(key_) == str(zlib.crc32(text) % 4)
+        assert writer.partition_of(key_) == str(zlib.crc32(text) % 4)
 
 
-def test_without_a_key_partitions_take_turns(log: SegmentLog) -> None:
-    Intake(log, Stream("s", TIMED, partitions=3)).take(Input(b"{}") for _ in range(9))
+def test_events_without_a_key_go_to_partitions_in_turn(log: SegmentLog) -> None:
+    RawStreamWriter(log, Stream("s", TIMED, partitions=3)).take(Input(b"{}") for _ in range(9))
     places = [partition for partition, _ in log.read("s", log.begin("s")).places]
     assert sorted(places) == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
 
 
-def test_records_of_a_known_partition_are_stamped_too(log: SegmentLog) -> None:
-    Intake(log, Stream("s", PLAIN, partitions=2), HandClock()).append("1", [b'{"vid":"a"}'])
+def test_append_to_a_known_partition_adds_the_arrival_time(log: SegmentLog) -> None:
+    RawStreamWriter(log, Stream("s", PLAIN, partitions=2), HandClock()).append("1", [b'{"vid":"a"}'])
     assert events(log, "s") == [{"_time": NOW, "vid": "a"}]
 
 
@@ -128,11 +128,11 @@ values = st.recursive(
     st.booleans(),
     st.sampled_from([None, 0, 2]),
 )
-def test_a_record_says_all_that_its_input_says(
+def test_record_keeps_all_values_of_its_input(
     event: dict[str, object], id_: str | None, stamped: bool, indent: int | None
 ) -> None:
     given_ = json.dumps(event, indent=indent).encode()
-    record = dressed(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
+    record = with_metadata(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
     assert b"\n" not in record
     expected = dict(event)
     if id_ is not None and event.get("_id") is None:
@@ -142,7 +142,7 @@ def test_a_record_says_all_that_its_input_says(
     assert json.loads(record) == expected
 
 
-def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
+def test_rate_covers_the_last_ten_seconds() -> None:
     clock = HandClock()
     meter = Meter(clock)
     for _ in range(100):
