@@ -1,4 +1,4 @@
-"""Runs an action at a fixed interval, in a task or in a thread, until it is told to stop."""
+"""Runs an action at a fixed interval, in a task or in a thread, until the caller stops it."""
 
 from __future__ import annotations
 
