@@ -1,4 +1,4 @@
-"""Cursors as texts."""
+"""Cursors are converted to text and back; other texts are refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tidegate.errors import CursorError
 from tidegate.logs import Cursor
 
 TEXTS = ["", "!", "abc", "WzEsMl0", "W10", "WyJhIix7IjAiOi0xfV0"]
-SAID = [b'["a",{},[]]', b'["a",{},{"s/0":-1}]', b'["a",{},{"s/0":[1]}]', b'["a",{},{},{}]', b"[" * 100_000]
+DOCUMENTS = [b'["a",{},[]]', b'["a",{},{"s/0":-1}]', b'["a",{},{"s/0":[1]}]', b'["a",{},{},{}]', b"[" * 100_000]
+ENCODED = [base64.urlsafe_b64encode(document).decode().rstrip("=") for document in DOCUMENTS]
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *(base64.urlsafe_b64encode(said).decode().rstrip("=") for said in SAID)])
+@pytest.mark.parametrize("text", [*TEXTS, *ENCODED])
 def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
     with pytest.raises(CursorError, match="is no cursor; expected"):
         Cursor.from_text(text)

@@ -1,4 +1,4 @@
-"""Settings for Kafka's clients: both kinds say the same, and nothing shows a password."""
+"""Security settings for librdkafka and for Kafka's Java client. Passwords are never shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.logs.kafka_security import KafkaSecurity, Sasl, Tls
 
 
 @dataclass(frozen=True)
-class Known:
+class PlainSecret:
     value: str
 
     def reveal(self) -> str:
@@ -27,7 +27,7 @@ def test_sasl_and_tls_are_set_for_both_clients(tmp_path: Path) -> None:
     for name, kind in (("ca", "CERTIFICATE"), ("cert", "CERTIFICATE"), ("key", "PRIVATE KEY")):
         (tmp_path / name).write_text(f"-----BEGIN {kind}-----")
     tls = Tls(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
-    security = KafkaSecurity(Sasl("SCRAM-SHA-512", "gate", Known('p"a\\ss')), tls)
+    security = KafkaSecurity(Sasl("SCRAM-SHA-512", "gate", PlainSecret('p"a\\ss')), tls)
     assert security.settings() == {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -57,8 +57,8 @@ def test_tls_without_certificates_uses_those_that_the_machine_trusts() -> None:
 
 def test_error_names_an_unreadable_file_for_both_clients(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    for name, said in (("none.pem", "No such file"), ("binary", "it is no PEM file")):
+    for name, reason in (("none.pem", "No such file"), ("binary", "it is not a PEM file")):
         security = KafkaSecurity(tls=Tls(ca=str(tmp_path / name)))
         for settings in (security.settings, security.java_settings):
-            with pytest.raises(EnvironmentProblem, match=f"TLS for Kafka: can't read '.*{name}': {said}"):
+            with pytest.raises(EnvironmentProblem, match=f"TLS for Kafka: can't read '.*{name}': {reason}"):
                 settings()

@@ -1,4 +1,4 @@
-"""Inputs become records of a raw stream, or are quarantined."""
+"""Inputs are appended to a raw stream, or quarantined with a reason."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NOW = "2026-01-01T00:00:00.000000Z"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[SegmentLog]:
-    made = SegmentLog(tmp_path)
-    yield made
-    made.close()
+    log = SegmentLog(tmp_path)
+    yield log
+    log.close()
 
 
 def test_json_object_is_appended_byte_by_byte(log: SegmentLog) -> None:
-    given_ = b'{"vid": "a", "n": 123456789012345678901234567890, "x": 1.10}'
-    assert RawStreamWriter(log, Stream("s", TIMED)).take([Input(given_)]) == WriteCounts(1, 0)
-    assert raw(log, "s") == [given_]
+    raw_input = b'{"vid": "a", "n": 123456789012345678901234567890, "x": 1.10}'
+    assert RawStreamWriter(log, Stream("s", TIMED)).take([Input(raw_input)]) == WriteCounts(1, 0)
+    assert raw(log, "s") == [raw_input]
 
 
 def test_id_and_arrival_time_are_added_in_front(log: SegmentLog) -> None:
@@ -53,25 +53,27 @@ def test_id_and_time_of_the_producer_are_kept(log: SegmentLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "reason"),
+    ("raw_input", "reason"),
     [
-        (b"", "no JSON"),
-        (b'{"a":', "no JSON"),
-        (b'{"a":NaN}', "no JSON"),
+        (b"", "not JSON"),
+        (b'{"a":', "not JSON"),
+        (b'{"a":NaN}', "not JSON"),
         (b"[1]", "expected a JSON object, not an array"),
         (b"12", "expected a JSON object, not a number"),
         (b'"x"', "expected a JSON object, not a string"),
         (b"null", "expected a JSON object, not null"),
         (b"true", "expected a JSON object, not a truth value"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 100_000, "not JSON"),
     ],
 )
-def test_input_that_is_not_an_object_is_quarantined_with_a_reason(log: SegmentLog, given_: bytes, reason: str) -> None:
+def test_input_that_is_not_an_object_is_quarantined_with_a_reason(
+    log: SegmentLog, raw_input: bytes, reason: str
+) -> None:
     writer = RawStreamWriter(log, Stream("s", TIMED), HandClock())
-    assert writer.take([Input(given_, "f:9"), Input(b'{"vid":"a"}')]) == WriteCounts(1, 1)
+    assert writer.take([Input(raw_input, "f:9"), Input(b'{"vid":"a"}')]) == WriteCounts(1, 1)
     (refused,) = events(log, "s.quarantine")
     assert refused.pop("_reason").startswith(reason)
-    assert refused == {"_id": "f:9", "_time": NOW, "_raw": given_.decode()}
+    assert refused == {"_id": "f:9", "_time": NOW, "_raw": raw_input.decode()}
     assert writer.meter.refused == writer.meter.events == 1
 
 
@@ -94,12 +96,12 @@ def test_key_always_has_the_same_partition(log: SegmentLog) -> None:
     keys = [f"BJ{n}" for n in range(100)]
     writer.take(Input(json.dumps({"vid": key, "n": n}).encode()) for n in range(3) for key in keys)
     read = log.read("s", log.begin("s"))
-    found: dict[str, list[tuple[str, int]]] = {}
+    places: dict[str, list[tuple[str, int]]] = {}
     for (partition, _), record in zip(read.places, read.records, strict=True):
         event = json.loads(record)
-        found.setdefault(event["vid"], []).append((partition, event["n"]))
-    for key, where in found.items():
-        assert where == [(writer.partition_of(key), n) for n in range(3)]
+        places.setdefault(event["vid"], []).append((partition, event["n"]))
+    for key, places_of_key in places.items():
+        assert places_of_key == [(writer.partition_of(key), n) for n in range(3)]
     assert {partition for partition, _ in read.places} == {"0", "1", "2", "3"}
     for key_, text in [("BJ0", b'"BJ0"'), (7, b"7"), (None, b"null"), ("京K", '"京K"'.encode())]:
         assert writer.partition_of(key_) == str(zlib.crc32(text) % 4)
@@ -131,8 +133,8 @@ values = st.recursive(
 def test_record_keeps_all_values_of_its_input(
     event: dict[str, object], id_: str | None, stamped: bool, indent: int | None
 ) -> None:
-    given_ = json.dumps(event, indent=indent).encode()
-    record = with_metadata(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
+    raw_input = json.dumps(event, indent=indent).encode()
+    record = with_metadata(raw_input, json.loads(raw_input), id_, b'"_time":"now",' if stamped else b"")
     assert b"\n" not in record
     expected = dict(event)
     if id_ is not None and event.get("_id") is None:

@@ -18,8 +18,8 @@ def test_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) ->
     first, second = WriterLock(path, "the gateway at http://a-long-name:8080"), WriterLock(path, "b")
     first.acquire()
     first.acquire()
-    told = r"have one writer, which is the gateway at http://a-long-name:8080: send to it, or let the log be Kafka"
-    with pytest.raises(StreamConflict, match=told):
+    expected = r"have one writer, which is the gateway at http://a-long-name:8080: send to it, or let the log be Kafka"
+    with pytest.raises(StreamConflict, match=expected):
         second.acquire()
     first.close()
     second.acquire()
@@ -30,21 +30,21 @@ def test_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) ->
 
 def test_next_writer_knows_the_ids_that_the_first_has_accepted(tmp_path: Path) -> None:
     streams = loads("streams: {raw: {schema: {n: int64}}}").streams
-    asked = Request("raw", "application/json", {}, b'{"_id": "a", "n": 1}')
+    request = Request("raw", "application/json", {}, b'{"_id": "a", "n": 1}')
 
     def gateway(name: str) -> Ingest:
-        made = Ingest(SegmentLog(tmp_path / "log"), IngestSettings(sole=tmp_path / "ingest.lock", name=name))
-        made.define(streams)
-        return made
+        ingest = Ingest(SegmentLog(tmp_path / "log"), IngestSettings(sole=tmp_path / "ingest.lock", name=name))
+        ingest.define(streams)
+        return ingest
 
     first, second = gateway("one"), gateway("two")
-    (taken,) = first.take([asked])
-    assert isinstance(taken, Receipt)
-    assert taken.accepted == 1
-    (refused,) = second.take([asked])
+    (receipt,) = first.take([request])
+    assert isinstance(receipt, Receipt)
+    assert receipt.accepted == 1
+    (refused,) = second.take([request])
     assert isinstance(refused, StreamConflict)
     first.close()
-    (known,) = second.take([asked])
-    assert isinstance(known, Receipt)
-    assert (known.accepted, known.duplicates) == (0, 1)
+    (repeated,) = second.take([request])
+    assert isinstance(repeated, Receipt)
+    assert (repeated.accepted, repeated.duplicates) == (0, 1)
     second.close()

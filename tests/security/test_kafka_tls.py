@@ -97,7 +97,7 @@ def test_wrong_password_is_told_clearly(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("another-password")
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "file:other"}
     said = problem_of(broker.log(tmp_path, sasl=sasl))
-    assert "does not let us in" in said
+    assert "refuses the connection" in said
     assert "check sasl and tls of log.kafka" in said
     assert "another-password" not in said
 
@@ -111,7 +111,7 @@ def test_missing_secret_is_told_by_its_place(broker: Broker, tmp_path: Path) -> 
 def test_broker_of_another_authority_is_not_trusted(broker: Broker, tmp_path: Path) -> None:
     foreign = Authority(tmp_path / "foreign", "Foreign CA")
     said = problem_of(broker.log(tmp_path, tls={"ca": str(foreign.cert)}))
-    assert "does not let us in" in said
+    assert "refuses the connection" in said
     assert "verify failed" in said
 
 

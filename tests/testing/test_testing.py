@@ -1,4 +1,4 @@
-"""What is shipped for tests: it keeps the promises of what it stands for."""
+"""The test doubles of `tidegate.testing` keep the contracts of the real log, clock and sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestMemory(LogContract):
     def log(self) -> EventLog:
         return MemoryLog()
 
-    def step(self, of: bytes) -> int:  # noqa: ARG002 - each is one
+    def offset_step(self, record: bytes) -> int:  # noqa: ARG002 - offsets count records
         return 1
 
 
@@ -37,7 +37,7 @@ def test_append_times_and_ages_come_from_the_clock() -> None:
         moments.append(clock.now())
         log.append("gps", "0", [record(n)])
         clock.advance(10.0)
-    assert [log.since("gps", each).offsets["0"] for each in moments] == [0, 1, 2, 3, 4]
+    assert [log.since("gps", moment).offsets["0"] for moment in moments] == [0, 1, 2, 3, 4]
     assert log.since("gps", clock.now()) == log.end("gps")
     assert log.expire("gps", Retention(age_s=25.0)) == 3 * (len(record(0)) + 1)
     assert log.begin("gps").offsets == {"0": 3}
@@ -89,15 +89,15 @@ def test_ingested_events_reach_a_slow_subscriber() -> None:
         hub.subscribe(
             sink.subscriber("raw", Filter("n >= %0", SCHEMA, [90]), log.begin("raw"), id_="mine", select=["n"])
         )
-        found = await sink.wait_for(10)
+        recorded = await sink.wait_for(10)
         sink.make_room()
-        assert [(each.subscriber, each.data["n"]) for each in found] == [("mine", n) for n in range(90, 100)]
+        assert [(event.subscriber, event.data["n"]) for event in recorded] == [("mine", n) for n in range(90, 100)]
         log.publish("raw", {"_id": "last", "n": 100})
         assert (await sink.wait_for(11))[-1].id == "last"
         with pytest.raises(TimeoutError):
             await sink.wait_for(12, timeout_s=0.01)
         hub.serve({})
-        assert [each.kind for each in sink.notices] == ["error"]
+        assert [notice.kind for notice in sink.notices] == ["error"]
         await hub.close()
         await ingest.close()
 

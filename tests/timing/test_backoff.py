@@ -27,7 +27,7 @@ def test_delay_is_the_doubled_first_delay_times_a_factor_of_the_jitter(
     assert limit_s * jitter[0] * 0.999 <= delay_s <= limit_s * jitter[1] * 1.001
 
 
-def test_nothing_is_waited_for_before_the_first_failure() -> None:
+def test_delay_is_zero_before_the_first_failure() -> None:
     assert Backoff(first_s=1.0, max_s=2.0).delay_s(0) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Periodic work goes on after errors, and ends when its owner says so."""
+"""Periodic work continues after errors, and ends when the caller stops it."""
 
 from __future__ import annotations
 

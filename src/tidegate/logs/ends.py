@@ -22,8 +22,8 @@ def ends_of(open_log: Callable[[], EventLog], streams: Collection[str]) -> dict[
             log.close()
     except (LogError, OSError) as error:
         raise LogUnreachable(
-            f"nothing was applied: the log can't say where {', '.join(sorted(streams))} ends now, which is where new "
-            f"services begin ({error_text(error)}); apply it again when the log can be reached"
+            f"nothing was applied: new services start at the end of {', '.join(sorted(streams))}, which the log did "
+            f"not return ({error_text(error)}); apply it again when the log can be reached"
         ) from error
 
 

@@ -78,7 +78,7 @@ class Segment:
         stream, partition = self.folder.rsplit("/", 2)[1:]
         if offset > self.base + size:
             return beyond_end(stream, partition, offset, self.base + size)
-        return CursorError(f"offset {offset} of {stream}/{partition} is inside a record; expected where one begins")
+        return CursorError(f"offset {offset} of {stream}/{partition} is inside a record, not at its start")
 
     def has_record(self, offset: int) -> bool:
         """True if a read from an offset would return a record or raise an error."""
@@ -128,7 +128,7 @@ class Partition:
         self._known: Sequence[Segment] = ()
 
     def segments(self, *, anew: bool = False) -> Sequence[Segment]:
-        """Return the segments, oldest first; `anew` lists the folder in any case."""
+        """Return the segments, oldest first; `anew` lists the folder even if the cached list seems current."""
         known = self._known
         if anew or not known or not known[-1].is_newest():
             self._known = known = segments_of(self.folder)

@@ -39,7 +39,7 @@ class GapRecord(NamedTuple):
         return self.source.rpartition("/")[2]
 
     def encode(self) -> bytes:
-        """Return the record as it is stored.
+        """Return the bytes of the record in the log.
 
         >>> GapRecord("gps@city/1f/0", 4096, 9000).encode()
         b'{"_gap":["gps@city/1f/0",4096,9000]}'
@@ -47,7 +47,7 @@ class GapRecord(NamedTuple):
         return orjson.dumps({"_gap": list(self)})
 
     def note(self) -> bytes:
-        """Return the record as it is stored. Deprecated: use `encode`."""
+        """Deprecated: use `encode`."""
         return self.encode()
 
 

@@ -124,7 +124,7 @@ def need_names(names: Iterable[str]) -> None:
     """Raise LogError for a name that a folder or a topic can't have."""
     for name in names:
         if not is_name(name):
-            raise LogError(f"bad name {name!r}; expected letters, digits, _ . @ and -, at most 128")
+            raise LogError(f"invalid name {name!r}; expected at most 128 letters, digits, _ . @ and -")
 
 
 def need_records(records: Sequence[bytes]) -> None:
@@ -147,7 +147,7 @@ def no_partition(stream: str, partition: str, known: Iterable[str]) -> LogError:
 def another_generation(stream: str) -> CursorError:
     """Return the error for a cursor of a deleted stream whose name is in use again."""
     return CursorError(
-        f"the cursor is of an earlier {stream!r}, which was deleted and made again; start without a cursor"
+        f"the cursor is of an earlier {stream!r}, which was deleted and created again; start without a cursor"
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes inputs to raw streams: adds ids and arrival times, chooses partitions, quarantines what is not JSON."""
+"""Writes inputs to raw streams: adds ids and arrival times, chooses partitions, quarantines other texts than JSON."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RawStreamWriter:
                     continue
                 record = with_metadata(raw, event, id_, stamp)
             except ValueError as exc:
-                refused.append(self.refusal(raw, f"no JSON: {exc}", id_))
+                refused.append(self.refusal(raw, f"not JSON: {exc}", id_))
                 continue
             batches.setdefault(self.place(event), []).append(record)
         self.write(batches)

@@ -82,7 +82,7 @@ class Writer:
             raise WriterClosed
         if status.st_size != self._at - self._base:
             self._close()
-            raise LogError(f"another process has written to {self._folder}; expected one writer a partition")
+            raise LogError(f"another process has written to {self._folder}; only one process may write to a partition")
 
     def _open(self, base: int) -> int:
         file = os.open(Segment(self._folder, base).path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -124,7 +124,7 @@ class Writer:
                     self._durable.notify_all()
 
     def _sync(self) -> int:
-        """Sync what is written so far, and return the offset up to which that is."""
+        """Sync all written records to disk, and return the offset after the last of them."""
         with self._lock:
             if self._closed:
                 return self._at  # `close` has synced

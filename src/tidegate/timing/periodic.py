@@ -16,7 +16,7 @@ async def periodic(
     """Sleep for `interval_s`, await `action`, and repeat until the task is cancelled.
 
     The first call comes after the first interval, and calls never overlap: the interval is the pause between the end
-    of one and the start of the next. An exception of `action` is passed to `on_error`, and the loop goes on. With
+    of one and the start of the next. An exception of `action` is passed to `on_error`, and the loop continues. With
     `on_error=None` the exception is raised and ends the loop.
     """
     while True:

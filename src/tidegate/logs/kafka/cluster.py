@@ -102,7 +102,7 @@ class KafkaCluster:
         refusal = self._refusal
         if refusal is not None and time.monotonic() - refusal[0] < self.timeout_s + _REFUSAL_AGE_S:
             return LogError(
-                f"Kafka at {self.brokers} does not let us in: {refusal[1]}; check sasl and tls of log.kafka in the "
+                f"Kafka at {self.brokers} refuses the connection: {refusal[1]}; check sasl and tls of log.kafka in the "
                 "profile"
             )
         return LogError(

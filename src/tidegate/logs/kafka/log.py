@@ -120,7 +120,7 @@ class KafkaLog:
         sender, delivery = self._sender.send(topic.name, number, key, records)
         delivery.done.wait(self._cluster.timeout_s + _REPORT_GRACE_S)
         if not delivery.succeeded:
-            self._sender.drop(sender)  # an idempotent producer can't go on after an error
+            self._sender.drop(sender)  # an idempotent producer can't be used after an error
             self._topics.get(stream, refresh=True)  # raises if the topic was deleted meanwhile
             raise self._cluster.unreachable() if delivery.error is None else self._cluster.error(delivery.error)
         return delivery.end
@@ -201,7 +201,7 @@ class KafkaLog:
         if cursor.generation != topic.generation:
             raise another_generation(stream)
         for name in cursor.offsets.keys() - topic.numbers.keys():
-            raise CursorError(f"the cursor has a partition {name!r}, which {stream!r} has not")
+            raise CursorError(f"the cursor has a partition {name!r} that {stream!r} does not have")
         requested = {topic.numbers[name]: offset for name, offset in cursor.offsets.items()}
         reader = self._readers.take(topic, requested)
         try:
