@@ -28,7 +28,7 @@ def as_(http: httpx.Client, key: str | None) -> dict[str, str]:
 def test_whoever_asks_where_nobody_is_known_may_do_everything(shared: httpx.Client) -> None:
     said = shared.get("/v1/me").json()
     assert (said["known"], said["role"], said["services"]) == (False, "admin", None)
-    assert said["has"] == ["_status"], "no space is installed, and it has no name among brokers"
+    assert said["has"] == ["_status", "_audit"], "no space is installed, and it has no name among brokers"
 
 
 def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:

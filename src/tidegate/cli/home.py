@@ -134,6 +134,13 @@ class Home:
 
         return build.obstacle() if self.profile.is_local and isinstance(self.profile.log, FileLogSettings) else ""
 
+    def need_connector(self) -> None:
+        """Compile the connector where services can't run without it; raise if that fails, before a change."""
+        from tidegate.pipelines.connector import build
+
+        if not (self.profile.is_local and isinstance(self.profile.log, FileLogSettings)):
+            build.jar()
+
     def session(self, app: str) -> SparkSession:
         """Start Spark, or reach the cluster's."""
         from tidegate.pipelines.session import service_session

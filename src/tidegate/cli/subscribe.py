@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli import connecting, durations, options, pipes
+from tidegate.cli.interrupts import prompt_interrupts
 
 if TYPE_CHECKING:
     from tidegate.client import Event, Notice
@@ -86,7 +87,7 @@ def subscribe(
                 on_notice=_tell,
             )
         try:
-            with pipes.ends_with_its_reader(), found:
+            with prompt_interrupts(), pipes.ends_with_its_reader(), found:
                 for event in islice(found, most):
                     show(event)
         except KeyboardInterrupt:

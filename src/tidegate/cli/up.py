@@ -68,6 +68,7 @@ def up(
     home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     limit = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
+    home.need_connector()
     with home.locked() as lock:
         registry = home.registry()
         try:

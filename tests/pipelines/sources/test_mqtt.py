@@ -79,6 +79,7 @@ def feeding(log: SegmentLog, broker: Mosquitto, topic: str = "fleet/+/gps", sche
 
 def heard(log: SegmentLog, client: Any, topic: str = "fleet/1/gps") -> None:
     """Send what counts for nothing until the feed has some of it: it listens."""
+    until(lambda: "s" in log.streams())
     before = len(events(log, "s"))
 
     def is_heard() -> bool:
