@@ -260,7 +260,7 @@ def test_a_cursor_of_elsewhere_is_refused(world: World, http: httpx.Client) -> N
     other = http.get("/v1/services/fast/events").json()["cursor"]
     answer = http.post(path, json={"cursor": other})
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:tidegate:problem:bad-cursor")
-    assert "another 'gps'" in answer.json()["detail"]
+    assert "the cursor belongs to another stream, or 'gps' was deleted" in answer.json()["detail"]
     for bad in ({"cursor": 3}, {}, {"cursor": "x", "more": 1}):
         answer = http.post(path, json=bad)
         assert answer.status_code == 422

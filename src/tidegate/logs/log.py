@@ -145,9 +145,10 @@ def no_partition(stream: str, partition: str, known: Iterable[str]) -> LogError:
 
 
 def another_generation(stream: str) -> CursorError:
-    """Return the error for a cursor of a deleted stream whose name is in use again."""
+    """Return the error for a cursor of another stream, or of a deleted stream whose name is in use again."""
     return CursorError(
-        f"the cursor is of an earlier {stream!r}, which was deleted and created again; start without a cursor"
+        f"the cursor belongs to another stream, or {stream!r} was deleted and created again since; "
+        "start without a cursor"
     )
 
 
