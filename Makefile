@@ -11,7 +11,7 @@ BASE ?= HEAD~1
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint style types soak bench bench-compare docs wheel lock sbom audit clean
+.PHONY: help setup demo test check coverage generate lint style types soak bench bench-compare docs wheel lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,9 +25,13 @@ demo: $(READY) ## Run the demo; options: make demo ARGS="--for 30s"
 	@scripts/need-java
 	@$(BIN)/tidegate demo $(ARGS)
 
+generate: $(READY) ## Generate the blocking client from the asyncio client
+	$(BIN)/python scripts/generate_sync_client.py
+
 style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate_sync_client.py --check
 
 types: $(READY)
 	$(BIN)/mypy
@@ -35,14 +39,19 @@ types: $(READY)
 
 lint: style types
 
+QUICK := not spark and not kafka and not postgres and not browser and not processes
+
 check: style ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
-	TIDEGATE_TESTS=quick scripts/beside types $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser and not processes" --doctest-modules src tests $(ARGS)
+	TIDEGATE_TESTS=quick scripts/beside types $(BIN)/python -m pytest -n 2 -m "$(QUICK)" --doctest-modules src tests $(ARGS)
+
+coverage: $(READY) ## The tests of make check with coverage: a table, and HTML in .cache/coverage; no threshold
+	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "$(QUICK)" --cov --cov-report=term:skip-covered --cov-report=html --doctest-modules src tests $(ARGS)
 
 # One more than two cores: many tests wait for a process that starts.
 test: style ## All tests, real Spark, Kafka, PostgreSQL and browser included: what CI runs
 	@scripts/need-java
 	@scripts/need-programs
-	scripts/beside types $(BIN)/python -m pytest -n 3 --dist loadgroup --doctest-modules src tests $(ARGS)
+	scripts/beside types $(BIN)/python -m pytest -n 4 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)

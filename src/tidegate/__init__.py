@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidegate.model import Array, Enum, Optional, Schema
     from tidegate.semantics import Space
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Array": "tidegate.model",

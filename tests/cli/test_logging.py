@@ -16,9 +16,9 @@ from tidegate.errors import EnvironmentProblem
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    handlers = list(logging.getLogger("tidegate").handlers)
+    handlers, settings = list(logging.getLogger("tidegate").handlers), structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**settings)
     logging.getLogger("tidegate").handlers = handlers
 
 

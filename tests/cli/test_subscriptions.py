@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.gateway.running import World
+from tidegate.cli import subscriptions
 from tidegate.cli.main import app
-from tidegate.client import Refused
+from tidegate.client import ClientError, Refused
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +101,38 @@ def test_what_can_not_be_asked_for(world: World, words: list[str], problem: str)
     found = run(world, *words)
     assert found.exit_code == 2
     assert problem in " ".join(found.output.replace("│", " ").split())
+
+
+TLS_COMMANDS = {
+    "list": (),
+    "show": ("sub_1",),
+    "add": ("gps",),
+    "change": ("sub_1", "--param", "3"),
+    "remove": ("sub_1",),
+    "enable": ("sub_1",),
+    "renew": ("sub_1",),
+    "adopt": ("sub_1",),
+    "dead-letters": ("sub_1",),
+    "redeliver": ("sub_1",),
+}
+
+
+def test_tls_commands_are_all_commands() -> None:
+    visible = {command.name for command in subscriptions.app.registered_commands if not command.hidden}
+    assert visible == TLS_COMMANDS.keys()
+
+
+@pytest.mark.parametrize("command", TLS_COMMANDS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--ca", "missing.pem"), "can't read the authorities in 'missing.pem'"),
+        (("--cert", "missing.pem"), "can't read 'missing.pem'"),
+    ],
+)
+def test_every_command_uses_the_tls_options(command: str, options: tuple[str, ...], message: str) -> None:
+    # The files are read before the first connection, so no gateway is needed.
+    words = ["subscriptions", command, *TLS_COMMANDS[command], "--url", "https://127.0.0.1:9", *options]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, ClientError), result.output
+    assert message in str(result.exception)

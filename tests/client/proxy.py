@@ -1,4 +1,4 @@
-"""What stands between a client and a gateway, and cuts."""
+"""A TCP proxy between a client and a gateway that cuts connections."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes connections on; each ends after so many bytes of answers as the next of `cuts` says."""
+    """Forwards connections. Each is closed after the number of response bytes that the next of `cuts` says."""
 
     daemon_threads = False
     block_on_close = True
     allow_reuse_address = True
 
     def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Passing)
+        super().__init__(("127.0.0.1", 0), _Forwarder)
         self.upstream = ("127.0.0.1", port)
         self.cuts: list[int] = []
         self.lock = threading.Lock()
@@ -32,25 +32,25 @@ class Proxy(socketserver.ThreadingTCPServer):
             return self.cuts.pop(0) if self.cuts else None
 
 
-class _Passing(socketserver.BaseRequestHandler):
+class _Forwarder(socketserver.BaseRequestHandler):
     server: Proxy
 
     def handle(self) -> None:
-        left = self.server.next_cut()
+        remaining = self.server.next_cut()
         with socket.create_connection(self.server.upstream) as up:
-            back = threading.Thread(target=_pass, args=(self.request, up))
+            back = threading.Thread(target=_forward, args=(self.request, up))
             back.start()
             with contextlib.suppress(OSError):
-                while (left is None or left > 0) and (data := up.recv(65_536)):
-                    self.request.sendall(data if left is None else data[:left])
-                    left = None if left is None else left - len(data)
-            for each in (self.request, up):
+                while (remaining is None or remaining > 0) and (data := up.recv(65_536)):
+                    self.request.sendall(data if remaining is None else data[:remaining])
+                    remaining = None if remaining is None else remaining - len(data)
+            for connection in (self.request, up):
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
             back.join()
 
 
-def _pass(source: socket.socket, target: socket.socket) -> None:
+def _forward(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)
@@ -60,11 +60,11 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def proxy(port: int) -> Iterator[Proxy]:
-    with Proxy(port) as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    with Proxy(port) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield found
+            yield server
         finally:
-            found.shutdown()
+            server.shutdown()
             thread.join()

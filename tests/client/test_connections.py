@@ -1,4 +1,4 @@
-"""Connections that behave as no gateway of ours does: silent, refusing, ending, something else."""
+"""Clients against servers that fall silent, refuse, hang up in the middle, or are not gateways."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from tidegate.client import AsyncClient, Client, Notice, Reconnect, Refused
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-SOON = Reconnect(most_s=0.001, silence_s=2.0)
+FAST_RECONNECT = Reconnect(most_s=0.001, silence_s=2.0)
 
 
 def event(n: int) -> bytes:
     return b'id: c%d\ndata: {"_id":"e%d","_time":null}\n\n' % (n, n)
 
 
-class Scripted:
-    """Answers each connection with the next text, and hangs up, or keeps silent until the end."""
+class ScriptedServer:
+    """Sends each connection the next answer, then closes it, or keeps it open without another byte."""
 
     def __init__(self, *answers: tuple[bytes, str]) -> None:
         self.answers = answers
@@ -30,7 +30,7 @@ class Scripted:
         self.open: list[socket.socket] = []
 
     @contextmanager
-    def running(self) -> Iterator[Scripted]:
+    def running(self) -> Iterator[ScriptedServer]:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.url = f"http://127.0.0.1:{server.getsockname()[1]}"
             thread = threading.Thread(target=self._run, args=(server,))
@@ -39,18 +39,18 @@ class Scripted:
                 yield self
             finally:
                 thread.join()
-                for each in self.open:
-                    each.close()
+                for connection in self.open:
+                    connection.close()
 
     def _run(self, server: socket.socket) -> None:
-        for answer, then in self.answers:
+        for answer, ending in self.answers:
             connection, _ = server.accept()
             head = b""
             while b"\r\n\r\n" not in head:
                 head += connection.recv(65_536)
             self.heads.append(head.decode().lower())
             connection.sendall(answer)
-            if then == "silent":
+            if ending == "silent":
                 self.open.append(connection)
             else:
                 connection.close()
@@ -67,42 +67,44 @@ SCRIPT = (
 )
 
 
-def test_all_of_them_are_got_over() -> None:
+def test_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
-    with Scripted(*SCRIPT).running() as server, Client(server.url, reconnect=SOON) as client:
-        found = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
-        assert [next(found).id, next(found).id] == ["e1", "e5"]
-        found.close()
-    check(server, notices)
+    with ScriptedServer(*SCRIPT).running() as server, Client(server.url, reconnect=FAST_RECONNECT) as client:
+        subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
+        assert [next(subscription).id, next(subscription).id] == ["e1", "e5"]
+        subscription.close()
+    check_reconnects(server, notices)
 
 
-def test_all_of_them_are_got_over_awaited() -> None:
+def test_async_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
 
     async def run(url: str) -> list[str]:
-        async with AsyncClient(url, reconnect=SOON) as client:
-            found = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
-            async with found:
-                return [(await anext(found)).id, (await anext(found)).id]
+        async with AsyncClient(url, reconnect=FAST_RECONNECT) as client:
+            subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
+            async with subscription:
+                return [(await anext(subscription)).id, (await anext(subscription)).id]
 
-    with Scripted(*SCRIPT).running() as server:
+    with ScriptedServer(*SCRIPT).running() as server:
         assert asyncio.run(run(server.url)) == ["e1", "e5"]
-    check(server, notices)
+    check_reconnects(server, notices)
 
 
-def check(server: Scripted, notices: list[Notice]) -> None:
-    places = [head.split("last-event-id: ")[1].split()[0] if "last-event-id" in head else None for head in server.heads]
-    assert places == [None, None, "c1", "c1", "c4", "c4"]
+def check_reconnects(server: ScriptedServer, notices: list[Notice]) -> None:
+    cursors = [
+        head.split("last-event-id: ")[1].split()[0] if "last-event-id" in head else None for head in server.heads
+    ]
+    assert cursors == [None, None, "c1", "c1", "c4", "c4"]
     assert ["from=beginning" in head for head in server.heads] == [True, True, False, False, False, False]
-    reasons = [each.said["reason"] for each in notices]
-    assert [each.kind for each in notices] == ["lost"] * 5
+    reasons = [notice.said["reason"] for notice in notices]
+    assert [notice.kind for notice in notices] == ["lost"] * 5
     assert reasons[0].endswith("answered 503 Busy")
     assert reasons[1].endswith("has not answered in time")
     assert reasons[3].endswith("has ended the connection")
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi",
@@ -115,9 +117,9 @@ def check(server: Scripted, notices: list[Notice]) -> None:
         (b"HTTP/1.1 501 No\r\ncontent-length: 0\r\n\r\n", "answered 501 No"),
     ],
 )
-def test_what_is_no_gateway_is_not_asked_again(answer: bytes, told: str) -> None:
-    with Scripted((answer, "close")).running() as server, Client(server.url, reconnect=SOON) as client:
-        found = client.subscribe("gps", since="beginning")
-        with pytest.raises(Refused, match=told):
-            next(found)
-        assert list(found) == []
+def test_server_that_is_not_a_gateway_is_not_retried(answer: bytes, message: str) -> None:
+    with ScriptedServer((answer, "close")).running() as server, Client(server.url, reconnect=FAST_RECONNECT) as client:
+        subscription = client.subscribe("gps", since="beginning")
+        with pytest.raises(Refused, match=message):
+            next(subscription)
+        assert list(subscription) == []

@@ -1,4 +1,4 @@
-"""The parser against the HTML standard's examples, and against a slow, obvious one."""
+"""The parser against the examples of the HTML standard, and against a slow, simple one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.client.sse import Block, Parser
+from tidegate.client.sse import SseMessage, SseParser
 
 
-def obvious(stream: bytes) -> tuple[list[Block], int | None]:
-    """The standard's rules, over the whole stream at once."""
+def parse_simply(stream: bytes) -> tuple[list[SseMessage], int | None]:
+    """Apply the rules of the standard to the whole stream at once."""
     text = stream.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     data, name, last_id, has_id, retry = "", "", "", False, None
-    found = []
+    messages = []
     for line in text.split("\n")[:-1]:
         if line == "":
             if data:
-                found.append(Block(data[:-1], name or "message", last_id))
+                messages.append(SseMessage(data[:-1], name or "message", last_id))
             elif has_id:
-                found.append(Block(None, name or "message", last_id))
+                messages.append(SseMessage(None, name or "message", last_id))
             data, name, has_id = "", "", False
             continue
         if line[0] == ":":
@@ -35,19 +35,19 @@ def obvious(stream: bytes) -> tuple[list[Block], int | None]:
             name = value
         elif field == "id" and "\0" not in value:
             last_id, has_id = value, True
-        elif field == "retry" and value and all(each in "0123456789" for each in value):
+        elif field == "retry" and value and all(digit in "0123456789" for digit in value):
             retry = int(value)
-    return found, retry
+    return messages, retry
 
 
-def parsed(pieces: Iterable[bytes]) -> tuple[list[Block], int | None]:
-    parser = Parser()
-    found = [block for piece in pieces for block in parser.feed(piece)]
-    return found, parser.retry_ms
+def parse_pieces(pieces: Iterable[bytes]) -> tuple[list[SseMessage], int | None]:
+    parser = SseParser()
+    messages = [message for piece in pieces for message in parser.feed(piece)]
+    return messages, parser.retry_ms
 
 
-def cut(stream: bytes, places: list[int]) -> list[bytes]:
-    ends = sorted({min(place, len(stream)) for place in places} | {0, len(stream)})
+def split_at(stream: bytes, positions: list[int]) -> list[bytes]:
+    ends = sorted({min(position, len(stream)) for position in positions} | {0, len(stream)})
     return [stream[a:b] for a, b in itertools.pairwise(ends)]
 
 
@@ -69,43 +69,43 @@ streams = st.builds(
 @example(b"data: x\r\n\r\n", [8])
 @example(b"data: x\r\r\n", [8, 9])
 @example(b"\xef\xbb\xbfdata: x\n\n", [1, 2])
-def test_agrees_with_the_obvious_one_however_it_is_cut(stream: bytes, places: list[int]) -> None:
-    assert parsed(cut(stream, places)) == obvious(stream)
+def test_agrees_with_the_simple_parser_for_any_chunks(stream: bytes, positions: list[int]) -> None:
+    assert parse_pieces(split_at(stream, positions)) == parse_simply(stream)
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60)))
-def test_agrees_on_anything(stream: bytes, places: list[int]) -> None:
-    assert parsed(cut(stream, places)) == obvious(stream)
+def test_agrees_with_the_simple_parser_on_arbitrary_bytes(stream: bytes, positions: list[int]) -> None:
+    assert parse_pieces(split_at(stream, positions)) == parse_simply(stream)
 
 
 @pytest.mark.parametrize(
-    ("stream", "blocks"),
+    ("stream", "messages"),
     [
-        ("data: YHOO\ndata: +2\ndata: 10\n\n", [Block("YHOO\n+2\n10")]),
+        ("data: YHOO\ndata: +2\ndata: 10\n\n", [SseMessage("YHOO\n+2\n10")]),
         (
             ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n",
-            [Block("first event", id="1"), Block("second event", id="")],
+            [SseMessage("first event", id="1"), SseMessage("second event", id="")],
         ),
-        ("data\n\ndata\ndata\n\ndata:\n", [Block(""), Block("\n")]),
-        ("data:test\n\ndata: test\n\n", [Block("test"), Block("test")]),
+        ("data\n\ndata\ndata\n\ndata:\n", [SseMessage(""), SseMessage("\n")]),
+        ("data:test\n\ndata: test\n\n", [SseMessage("test"), SseMessage("test")]),
         (
             "event: add\ndata: 73857293\n\nevent: remove\ndata: 2153\n\n",
-            [Block("73857293", "add"), Block("2153", "remove")],
+            [SseMessage("73857293", "add"), SseMessage("2153", "remove")],
         ),
     ],
 )
-def test_examples_of_the_standard(stream: str, blocks: list[Block]) -> None:
-    assert parsed([stream.encode()])[0] == blocks
+def test_examples_of_the_standard(stream: str, messages: list[SseMessage]) -> None:
+    assert parse_pieces([stream.encode()])[0] == messages
 
 
-def test_an_id_alone_moves_the_place_once_its_block_has_ended() -> None:
-    parser = Parser("6")
-    assert parser.feed(b"data: x\n\nid: 7\n") == [Block("x", id="6")]
-    assert parser.feed(b"\n") == [Block(None, id="7")]
+def test_message_with_only_an_id_counts_when_it_is_complete() -> None:
+    parser = SseParser("6")
+    assert parser.feed(b"data: x\n\nid: 7\n") == [SseMessage("x", id="6")]
+    assert parser.feed(b"\n") == [SseMessage(None, id="7")]
 
 
-def test_a_long_line_in_many_pieces_is_joined_once() -> None:
-    parser = Parser()
+def test_long_line_in_many_chunks_is_joined_once() -> None:
+    parser = SseParser()
     for _ in range(20_000):
         assert parser.feed(b"data: x" * 10) == []
     assert len(parser.feed(b"\n\n")) == 1

@@ -1,4 +1,4 @@
-"""What docs/client.md and the README say of clients runs as it stands."""
+"""The client examples of docs/client.md and the README run unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_subscribing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_subscription_examples_print_what_the_document_says(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     before, _ = TEXT.split("## Publishing")
     for block in blocks(before, "python"):
@@ -48,12 +48,12 @@ def test_subscribing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert "['gps_taxi:0:96', 'gps_taxi:0:97', 'gps_taxi:0:98', 'gps_taxi:0:99']" in told
 
 
-def test_publishing(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_publishing_example_sends_all_events_once(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     exec(blocks(TEXT.split("## Publishing")[1], "python")[0].replace(URL, stub.url), {})
     assert capsys.readouterr().out == "1200 0 c200\n"
 
 
-def test_the_readmes_example(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_example_of_the_readme_runs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     code = next(block for block in blocks(README, "python") if "Client" in block)
     # What the README waits for from now on is here already.
     code = code.replace('"speeding", "over > 30"', '"gps", "speed > 30", since="beginning"').replace(
@@ -63,7 +63,7 @@ def test_the_readmes_example(world: World, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "B1 31.0\n"
 
 
-def test_every_error_of_the_table_is_there() -> None:
+def test_every_error_of_the_table_exists() -> None:
     names = re.findall(r"^\| `(\w+)` \|", TEXT.split("## Errors")[1], re.MULTILINE)
     tree = [getattr(tidegate.client, name) for name in names]
     assert len(tree) == 7

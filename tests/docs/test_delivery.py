@@ -1,4 +1,4 @@
-"""`docs/spec/delivery.md` shows what is really said."""
+"""`docs/spec/delivery.md` agrees with the gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = (ROOT / "docs" / "spec" / "delivery.md").read_text(encoding="utf-8")
 
 
 def shows(shown: Any, said: Any) -> bool:
-    """Whether a document shows what was said; `…` is anything."""
+    """True if an answer is the one that a document shows; `…` stands for any value."""
     if isinstance(shown, dict) and isinstance(said, dict):
         return shown.keys() == said.keys() and all(shows(shown[name], said[name]) for name in shown)
     if isinstance(shown, list) and isinstance(said, list):
@@ -32,7 +32,7 @@ def shows(shown: Any, said: Any) -> bool:
     return bool(shown == "…" or shown == said)
 
 
-def test_the_conversation_is_as_it_is_shown(tmp_path: Path) -> None:
+def test_websocket_conversation_agrees_with_the_gateway(tmp_path: Path) -> None:
     lines = [(line[0], json.loads(line[2:])) for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
     assert len(lines) > 15
     assert {said["op"] for way, said in lines if way == "→"} == set(messages.OPS)
@@ -47,7 +47,7 @@ def test_the_conversation_is_as_it_is_shown(tmp_path: Path) -> None:
             assert shows(shown, said), (shown, said)
 
 
-def test_events_and_cursors_are_as_they_are_shown() -> None:
+def test_events_and_cursors_agree_with_the_encoders() -> None:
     cloud, plain, page = re.findall(r"```json\n(.*?)\n```", TEXT, re.DOTALL)
     written = record(98)
     assert Encoding().encode("gps", written, json.loads(written)).decode() == cloud
@@ -55,7 +55,7 @@ def test_events_and_cursors_are_as_they_are_shown() -> None:
     Cursor.from_text(json.loads(page)["cursor"])
 
 
-def test_limits_and_codes_are_as_they_are_shown() -> None:
+def test_limits_and_close_codes_agree_with_the_code() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", TEXT, re.MULTILINE)}
     assert codes >= {GOING_AWAY, sockets.BAD_REQUEST, *sockets.CLOSES.values(), VOID, sockets.TRY_AGAIN_LATER}
     assert f"| subscriptions on a socket | {MOST_SUBSCRIPTIONS:,};" in TEXT

@@ -1,4 +1,4 @@
-"""What `deploy/` has fits what there is: commands, options, paths, extras, targets."""
+"""The files of `deploy/` use commands, options, paths, extras and targets that exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTAINER = (DEPLOY / "Containerfile").read_text()
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """The options of a command line, as the command itself reads them; one that it does not know raises."""
+    """Parse a command line as the command itself does; an unknown option raises."""
     found: Any = typer.main.get_command(app)
     left = list(arguments)
     while hasattr(found, "commands"):
@@ -42,7 +42,7 @@ def said(key: str) -> list[str]:
 
 
 def instructions(stage: str) -> list[tuple[str, str]]:
-    """The instructions of a stage, lines put together."""
+    """The instructions of a build stage, with continued lines joined."""
     lines = re.sub(r"^#.*\n", "", stage, flags=re.MULTILINE).replace("\\\n", " ")
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines.splitlines() if line.strip()]
 
@@ -51,7 +51,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return [instructions(f"FROM {each}") for each in re.split(r"^FROM ", CONTAINER, flags=re.MULTILINE)[1:]]
 
 
-def test_the_units_command() -> None:
+def test_systemd_unit_runs_an_existing_command() -> None:
     (line,) = said("ExecStart")
     program, *arguments = shlex.split(line)
     assert program == "/opt/tidegate/bin/tidegate"
@@ -63,7 +63,7 @@ def test_the_units_command() -> None:
     assert said("KillSignal") == ["SIGTERM"]
 
 
-def test_the_unit_is_one(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze")
@@ -73,12 +73,12 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     assert (ran.returncode, str(unit) in ran.stderr) == (0, False), ran.stderr
 
 
-def test_an_option_that_is_not_there_would_be_seen() -> None:
+def test_parse_refuses_an_unknown_option() -> None:
     with pytest.raises(Exception, match="No such option"):
         parse(["up", "--prot", "8080"])
 
 
-def test_the_container() -> None:
+def test_container_runs_an_existing_command_without_root_or_compiler() -> None:
     build, run = stages()
     assert "-jdk" not in " ".join(text for _, text in run)
     assert any("jre-headless" in text for kind, text in run if kind == "RUN")
@@ -100,7 +100,7 @@ def test_the_container() -> None:
     assert options["data"] == volume
 
 
-def test_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compose_file_and_profile_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     document = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     ours = {name: each for name, each in document["services"].items() if each["image"] == "tidegate"}
     assert set(ours) == {"runner", "gateway"}
@@ -118,7 +118,7 @@ def test_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{profile.log.brokers}"
 
 
-def test_the_documents_commands() -> None:
+def test_commands_of_the_deploy_document_parse() -> None:
     text = (ROOT / "docs" / "deploy.md").read_text()
     commands = re.findall(r"^tidegate (.*)$", text, re.MULTILINE) + re.findall(r" tidegate (keys .*?)   #", text)
     assert len(commands) == 3

@@ -1,4 +1,4 @@
-"""docs/spec/discovery.md is true: its request is one, its example runs, its words are the vocabulary."""
+"""docs/spec/discovery.md agrees with the code: its request parses, its example runs, its words are the vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents are true: their examples run, their links lead somewhere."""
+"""Examples of the documents run, and their links, paths and commands exist."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tidegate
 from tidegate import FilterTypeError
 from tidegate.cli.main import app
 
@@ -21,7 +22,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_readmes_example_runs_and_says_what_it_says() -> None:
+def test_library_examples_of_the_readme_give_the_shown_results() -> None:
     names: dict[str, Any] = {}
     statement = ""
     checked = 0
@@ -47,7 +48,7 @@ def test_the_readmes_example_runs_and_says_what_it_says() -> None:
     assert f"FilterTypeError: {caught.value}" in README
 
 
-def test_every_filter_in_the_readmes_table_can_be_made() -> None:
+def test_every_filter_of_the_readme_table_parses() -> None:
     from tidegate import Filter, Schema
 
     schema = Schema({"speed": "float64"}, terms={"speed": {"slow": "TRAPEZOID(0, 0, 20, 35)"}})
@@ -59,13 +60,49 @@ def test_every_filter_in_the_readmes_table_can_be_made() -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_targets_of_links_exist(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def test_every_module_on_the_map_is_there() -> None:
+def anchors(path: Path) -> set[str]:
+    """The anchors that a renderer gives to the headings of a document."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_anchors_of_links_are_headings(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", path.read_text()):
+        if "://" not in target:
+            document = (path.parent / target) if target else path
+            assert anchor in anchors(document), f"{path.name} links to {target}#{anchor}"
+
+
+def test_title_of_a_decision_record_has_the_number_of_its_file() -> None:
+    for path in sorted((ROOT / "docs" / "adr").glob("*.md")):
+        title = path.read_text().splitlines()[0]
+        assert title.startswith(f"# {int(path.name[:4])}. "), path.name
+
+
+def test_newest_version_of_the_changelog_is_that_of_the_package() -> None:
+    newest = re.search(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == tidegate.__version__
+
+
+def test_every_path_of_contributing_exists() -> None:
+    """The worked examples name three new files, which do not exist."""
+    added = {"throttle.py", "amqp.py", "test_amqp.py"}
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:benchmarks|conformance|docs|src|tests)/[\w/.-]+)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists() and Path(path).name not in added] == []
+
+
+def test_every_module_of_the_code_map_exists() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text().split("## Code map")[1].split("## Invariants")[0]
     for where, begin in re.findall(r"^\| (`.*?`) \|.*\|(.*)\|$", text, re.MULTILINE):
         folder = ""
@@ -76,9 +113,11 @@ def test_every_module_on_the_map_is_there() -> None:
             assert any(place.exists() for place in places), name
 
 
-def test_every_make_target_of_the_readme_exists() -> None:
+def test_every_make_target_of_the_documents_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make ([a-z]+)", README)) <= targets
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / ".pre-commit-config.yaml"):
+        assert set(re.findall(r"`make ([a-z-]+)", path.read_text())) <= targets, path.name
+    assert set(re.findall(r"^make ([a-z]+)", README, re.MULTILINE)) <= targets
 
 
 def test_every_command_of_the_documents_exists() -> None:
@@ -87,7 +126,7 @@ def test_every_command_of_the_documents_exists() -> None:
         assert set(re.findall(r"`tidegate ([a-z]+)", path.read_text())) <= known, path.name
 
 
-def test_the_conformance_file_is_one_object_a_line() -> None:
+def test_conformance_file_has_one_object_per_line() -> None:
     lines = (ROOT / "conformance" / "filters.jsonl").read_text(encoding="utf-8").split("\n")
     assert lines.pop() == ""
     assert all(isinstance(json.loads(line), dict) for line in lines)

@@ -1,4 +1,4 @@
-"""`docs/spec/ingest.md` shows what is really said."""
+"""`docs/spec/ingest.md` agrees with the gateway."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tidegate.gateway.ingest.formats import CONTENT_TYPES
 TEXT = (ROOT / "docs" / "spec" / "ingest.md").read_text(encoding="utf-8")
 
 
-def test_content_types_are_as_they_are_shown() -> None:
+def test_table_of_content_types_is_complete() -> None:
     table = TEXT.split("| content type |")[1].split("\n\n")[0]
     assert re.findall(r"`(application/[^`]+)`", table) == [*CONTENT_TYPES]
 
 
-def test_the_conversation_is_as_it_is_shown(tmp_path: Path) -> None:
+def test_requests_get_the_shown_answers(tmp_path: Path) -> None:
     lines = [line for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
     assert len(lines) == 6
     world = World(tmp_path)

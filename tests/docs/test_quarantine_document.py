@@ -1,4 +1,4 @@
-"""`docs/spec/quarantine.md` shows what is really said."""
+"""`docs/spec/quarantine.md` agrees with the gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pipelines.running import until
 TEXT = (ROOT / "docs" / "spec" / "quarantine.md").read_text(encoding="utf-8")
 
 
-def test_the_conversation_is_as_it_is_shown(tmp_path: Path) -> None:
+def test_requests_get_the_shown_answers(tmp_path: Path) -> None:
     lines = [line for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
     assert len(lines) == 8
     world, id_ = World(tmp_path), ""

@@ -1,4 +1,4 @@
-"""What sets a machine up for the tests says what it does, and what it can't."""
+"""scripts/need-programs installs what the tests need, or says what is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tool(folder: Path, name: str, does: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_what_the_tests_need_is_installed_where_it_may_be(tmp_path: Path) -> None:
+def test_missing_programs_are_installed_or_named(tmp_path: Path) -> None:
     def said() -> list[str]:
         words = [shutil.which("bash") or "bash", str(SCRIPT)]
         env = {"PATH": str(tmp_path), "PLACES": ""}

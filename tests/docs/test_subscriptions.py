@@ -1,4 +1,4 @@
-"""`docs/spec/subscriptions.md` shows what is really said."""
+"""`docs/spec/subscriptions.md` agrees with the gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESS = "https://example.com/in"
 
 
 def shows(shown: Any, said: Any) -> bool:
-    """Whether a document shows what was said; `…` is anything."""
+    """True if an answer is the one that a document shows; `…` stands for any value."""
     if isinstance(shown, dict) and isinstance(said, dict):
         return shown.keys() == said.keys() and all(shows(shown[name], said[name]) for name in shown)
     if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):
@@ -28,7 +28,7 @@ def shows(shown: Any, said: Any) -> bool:
     return bool(shown == "…" or shown == said)
 
 
-def test_the_conversations_are_as_they_are_shown(tmp_path: Path) -> None:
+def test_requests_get_the_shown_answers(tmp_path: Path) -> None:
     lines = [line for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
     assert len(lines) == 26
     known = {"{id}": "", "{cursor}": ""}
@@ -52,7 +52,7 @@ def test_the_conversations_are_as_they_are_shown(tmp_path: Path) -> None:
                 known["{cursor}"] = said["cursor"]
 
 
-def test_fields_and_limits_are_as_they_are_shown() -> None:
+def test_fields_and_limits_agree_with_the_code() -> None:
     table = TEXT.split("| field |")[1].split("\n\n")[0]
     fields = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
     assert fields == {*rules._READERS, "from", "cursor"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tidegate.client import http
+from tidegate.client import endpoint, responses
 
 _LINE = re.compile(r"(\w+)\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -62,8 +62,10 @@ class Watcher:
     def __init__(
         self, url: str, key: str | None, timeout_s: float = 10.0, verify: ssl.SSLContext | bool = True
     ) -> None:
-        self.url = http.checked_url(url)
-        self._http = httpx.Client(base_url=self.url, headers=http.headers(key), timeout=timeout_s, verify=verify)
+        self.url = endpoint.checked_url(url)
+        self._http = httpx.Client(
+            base_url=self.url, headers=endpoint.auth_headers(key), timeout=timeout_s, verify=verify
+        )
 
     def close(self) -> None:
         """Close its connection."""
@@ -72,12 +74,12 @@ class Watcher:
     def sample(self, before: Sample | None = None) -> Sample:
         """How everything is now; a `ClientError` where the gateway can't be asked."""
         try:
-            services = http.document(self._http.get("/v1/services"))["services"]
+            services = responses.json_document(self._http.get("/v1/services"))["services"]
             answer = self._http.get("/metrics")
         except httpx.TransportError as error:
-            raise http.failed(self.url, error) from error
+            raise responses.transport_error(self.url, error) from error
         if not answer.is_success:
-            raise http.problem(answer)
+            raise responses.problem_error(answer)
         return sampled(services, answer.text, before)
 
 

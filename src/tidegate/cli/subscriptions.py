@@ -179,9 +179,7 @@ def renew(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
     """Deliver a webhook by what your token says now, and for longer; a stopped one goes on from its cursor."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         _print(client.renew_subscription(id_), as_json)
 
 
@@ -196,9 +194,7 @@ def adopt(
     as_json: options.AsJson = False,
 ) -> None:
     """Take over a subscription that nobody owns, or give it to an API key; for admins."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         _print(client.adopt_subscription(id_, owner), as_json)
 
 

@@ -1,13 +1,11 @@
-"""Our HTTP API from Python, sync and async.
+"""Clients of the HTTP API, blocking (`Client`) and for asyncio (`AsyncClient`).
 
-Knows the wire only: what filters and services mean is the gateway's business, and
-what is wrong with them comes back as its problem documents. Keeps nothing on disk:
-where to go on is a cursor, which whoever subscribes may store.
+Knows only the API: the gateway interprets filters and services, and the client raises its problem documents as errors.
+Stores nothing on disk: a caller that wants to continue later stores the cursor.
 """
 
-from tidegate.client.awaiting import AsyncClient, AsyncSubscription
-from tidegate.client.blocking import Client, Subscription
-from tidegate.client.course import Reconnect
+from tidegate.client.async_client.client import AsyncClient
+from tidegate.client.async_client.subscription import AsyncSubscription
 from tidegate.client.errors import (
     ConnectionLost,
     Missed,
@@ -17,6 +15,9 @@ from tidegate.client.errors import (
     Unavailable,
     Unreachable,
 )
+from tidegate.client.reconnect import Reconnect
+from tidegate.client.sync_client.client import Client
+from tidegate.client.sync_client.subscription import Subscription
 from tidegate.client.values import Event, Notice, Page, Receipt, Refusal
 from tidegate.errors import ClientError
 

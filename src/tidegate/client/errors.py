@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a gateway, by what may be done about it."""
+"""The errors of a client, by what the caller can do about them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Unreachable(ClientError):  # noqa: N818 - reads as the state it reports
-    """Nobody answers at the URL; nothing was sent."""
+    """No connection to the URL could be made; the request was not sent."""
 
 
 class ConnectionLost(ClientError):  # noqa: N818 - reads as the state it reports
-    """The answer did not come, or not all of it; what was asked for may have been done or not."""
+    """The response is missing or incomplete. The gateway may have handled the request."""
 
 
 class Refused(ClientError):  # noqa: N818 - reads as the state it reports
-    """The gateway won't do it, and asking again won't help."""
+    """The gateway refused the request. A retry fails again."""
 
 
 class Unavailable(ClientError):  # noqa: N818 - reads as the state it reports
-    """The gateway can't do it now; asking again may help."""
+    """The gateway can't handle the request now. A retry may succeed."""
 
     def __init__(
         self,
@@ -35,26 +35,26 @@ class Unavailable(ClientError):  # noqa: N818 - reads as the state it reports
     ) -> None:
         super().__init__(message, status, document)
         self.retry_after_s = retry_after_s
-        """When, if the gateway said so."""
+        """The delay that the gateway asked for, if it did."""
 
 
 class PublishError(ClientError):
-    """Not all events were published. The reason is its cause; `receipt` tells of those that were.
+    """Not all events were published. `receipt` counts those that were; the cause is chained.
 
-    In mode `all` each batch is taken as a whole or not at all; those before the one that failed are in the log.
+    In mode `all` a batch is accepted as a whole or not at all. The batches before the failed one are in the log.
     """
 
     receipt: Receipt
 
 
 class Missed(ClientError):  # noqa: N818 - reads as the state it reports
-    """Events were missed: the cursor is older than what the service keeps.
+    """Events were missed: the cursor is older than the first event that the service still has.
 
-    The subscription is where the next events are: whoever goes on with it gets them.
+    The subscription stays open, and its next event is the first one after the gap.
     """
 
     notice: Notice
 
 
 class SubscriptionEnded(ClientError):  # noqa: N818 - reads as the state it reports
-    """The gateway can't go on with a subscription: its service is gone, or its filter fits it no more."""
+    """The gateway has ended a subscription: its service was removed, or its filter does not fit the new schema."""

@@ -1,71 +1,72 @@
-"""Server-sent events out of bytes, however they are cut: the HTML standard's event streams."""
+"""Parses server-sent events as the HTML standard defines them, from chunks of any size. Does no I/O."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-_END = re.compile(rb"\r\n|\n|\r")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """What stood between two empty lines."""
+class SseMessage:
+    """The fields between two empty lines of a stream."""
 
     data: str | None
-    """None: there was no data, just an id; the place moves, and nothing is to be done."""
+    """None if the message has only an id: the position moves, and there is nothing to process."""
     name: str = "message"
     id: str = ""
-    """The last that was given, here or in a block before."""
+    """The last id of the stream, from this message or an earlier one."""
 
 
-class Parser:
-    """Takes bytes, gives blocks.
+class SseParser:
+    """Turns the bytes of one connection into messages.
 
-    A block counts when the empty line behind it has come. Of one that was cut
-    off nothing remains, its id neither: whoever comes back gets it again.
+    A message is complete when the empty line after it has arrived. An incomplete message is dropped with its id
+    when the connection ends, so a client that reconnects receives it again.
 
-    >>> parser = Parser()
+    >>> parser = SseParser()
     >>> parser.feed(b"id: 7\\ndata: on"), parser.feed(b"e\\n\\nid: 8\\n")
-    ([], [Block(data='one', name='message', id='7')])
+    ([], [SseMessage(data='one', name='message', id='7')])
     """
 
     def __init__(self, last_id: str = "") -> None:
-        """`last_id`: of the connection before."""
+        """`last_id` is the last id of the previous connection."""
         self.retry_ms: int | None = None
-        """How long the server wants whoever lost it to wait; None: it has not said."""
-        self._pieces: list[bytes] = []
+        """Reconnection time that the server has asked for; None if it has not."""
+        self._unfinished_line: list[bytes] = []
         self._is_first_line, self._skips_lf = True, False
         self._id, self._name, self._has_id = last_id, "", False
         self._data: list[str] = []
 
-    def feed(self, data: bytes) -> list[Block]:
-        """Take some bytes; give the blocks that they end."""
+    def feed(self, data: bytes) -> list[SseMessage]:
+        """Return the messages that these bytes complete."""
         if not data:
             return []
-        if self._skips_lf and data.startswith(b"\n"):  # the other half of a CR LF
+        if self._skips_lf and data.startswith(b"\n"):  # second half of a CR LF
             data = data[1:]
         self._skips_lf = data.endswith(b"\r")
-        if _END.search(data) is None:  # joined once, not again with every piece of a long line
-            self._pieces.append(data)
+        # Chunks without a line end are only collected: joining at every chunk would be quadratic for a long line.
+        if _LINE_END.search(data) is None:
+            self._unfinished_line.append(data)
             return []
-        lines = _END.split(b"".join([*self._pieces, data]))
-        self._pieces = [lines.pop()]
-        found = (self._take(line) for line in lines)
-        return [each for each in found if each is not None]
+        lines = _LINE_END.split(b"".join([*self._unfinished_line, data]))
+        self._unfinished_line = [lines.pop()]
+        messages = (self._parse_line(line) for line in lines)
+        return [message for message in messages if message is not None]
 
-    def _take(self, line: bytes) -> Block | None:
+    def _parse_line(self, line: bytes) -> SseMessage | None:
         if self._is_first_line:
             self._is_first_line = False
             line = line.removeprefix(_BOM)
         if not line:
-            return self._end_block()
+            return self._end_message()
         name, _, value = line.partition(b":")
-        self._take_field(name, value.removeprefix(b" ").decode(errors="replace"))
+        self._set_field(name, value.removeprefix(b" ").decode(errors="replace"))
         return None
 
-    def _take_field(self, name: bytes, value: str) -> None:
+    def _set_field(self, name: bytes, value: str) -> None:
         match name:  # a comment has an empty name
             case b"data":
                 self._data.append(value)
@@ -76,11 +77,11 @@ class Parser:
             case b"retry" if value.isascii() and value.isdigit():
                 self.retry_ms = int(value)
 
-    def _end_block(self) -> Block | None:
-        found = None
+    def _end_message(self) -> SseMessage | None:
+        message = None
         if self._data:
-            found = Block("\n".join(self._data), self._name or "message", self._id)
+            message = SseMessage("\n".join(self._data), self._name or "message", self._id)
         elif self._has_id:
-            found = Block(None, self._name or "message", self._id)
+            message = SseMessage(None, self._name or "message", self._id)
         self._data, self._name, self._has_id = [], "", False
-        return found
+        return message

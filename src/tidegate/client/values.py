@@ -1,4 +1,4 @@
-"""What a client gives: events, notices, pages, receipts."""
+"""The values that a client returns: events, notices, pages, receipts."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ class Event:
 
     id: str
     cursor: str | None
-    """Go on behind it. None: an event within a page, which has just one cursor, for its end."""
+    """The position after this event. None inside a page: only the last event of a page has a cursor."""
     data: dict[str, Any]
     """The attributes."""
     time: str | None
-    """When it happened, RFC 3339."""
+    """The event time, RFC 3339."""
     envelope: dict[str, Any] = field(default_factory=dict)
-    """What CloudEvents say beside the data; empty with `format="plain"`."""
+    """The CloudEvents attributes without the data; empty with `format="plain"`."""
     text: str = field(default="", repr=False, compare=False)
-    """All of it as it came, one line of JSON."""
+    """The whole event as it was received, one line of JSON."""
 
 
-def event(text: str, cursor: str | None, format_: Format | None) -> Event:
-    """Read an event; where nobody has said its format, it says so itself.
+def parse_event(text: str, cursor: str | None, format_: Format | None) -> Event:
+    """Parse an event. If `format_` is None, an event with an `_id` is plain and any other is a CloudEvent.
 
-    >>> event('{"_id": "a:0:7", "_time": null, "speed": 61.5}', "c", "plain")
+    Raises ValueError, KeyError, TypeError or AttributeError if the text is not an event.
+
+    >>> parse_event('{"_id": "a:0:7", "_time": null, "speed": 61.5}', "c", "plain")
     Event(id='a:0:7', cursor='c', data={'speed': 61.5}, time=None, envelope={})
     """
-    said = json.loads(text)
-    if format_ == "plain" or (format_ is None and "_id" in said):
-        id_, time = said.pop("_id"), said.pop("_time", None)
-        return Event(id_, cursor, said, time, {}, text)
-    data = said.pop("data")
-    return Event(said["id"], cursor, data, said.get("time"), said, text)
+    fields = json.loads(text)
+    if format_ == "plain" or (format_ is None and "_id" in fields):
+        id_, time = fields.pop("_id"), fields.pop("_time", None)
+        return Event(id_, cursor, fields, time, {}, text)
+    data = fields.pop("data")
+    return Event(fields["id"], cursor, data, fields.get("time"), fields, text)
 
 
 NoticeKind = Literal["gap", "changed", "idle", "latest", "lost"]
@@ -46,44 +48,45 @@ NoticeKind = Literal["gap", "changed", "idle", "latest", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something between two events."""
+    """A message about a subscription, at its position between two events."""
 
     kind: NoticeKind
-    """Events were missed; the filter is another from here on; nothing has come for a while; all before it was the
-    newest of each key; the connection was lost, and will be made again."""
+    """`gap`: retention has removed events that the cursor pointed to. `changed`: the following events are those of
+    another filter. `idle`: no event has come for the time that was asked for. `latest`: the newest event of each key
+    has been delivered, all events follow. `lost`: the connection was lost and will be made again."""
     cursor: str | None
     said: Mapping[str, Any] = field(default_factory=dict)
-    """The details."""
+    """The details, which depend on the kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some events, and where to go on."""
+    """Consecutive events and the cursor for the next page."""
 
     events: tuple[Event, ...]
     cursor: str | None
-    """None: the service has no output yet, and all of it will be new: go on with `since="beginning"`."""
+    """None if the service has no output yet; then continue with `since="beginning"`."""
     gap: Mapping[str, Any] | None = None
-    """Set where events before these were missed, with the reason."""
+    """The reason, if events before this page were missed."""
     latest: Mapping[str, Any] | None = None
-    """Set where these are the last of the newest of each key: go on without `latest`."""
+    """Set on the last page of the newest events of each key; then continue without `latest`."""
 
 
-def page(said: Mapping[str, Any], format_: Format | None) -> Page:
-    """Read a page."""
-    cursor = said["cursor"] or None
-    texts = [json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in said["events"]]
+def parse_page(document: Mapping[str, Any], format_: Format | None) -> Page:
+    """Parse the answer to a request for a page. Raises as `parse_event` does."""
+    cursor = document["cursor"] or None
+    texts = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in document["events"]]
     last = len(texts) - 1
-    events = tuple(event(text, cursor if n == last else None, format_) for n, text in enumerate(texts))
-    return Page(events, cursor, said.get("gap"), said.get("latest"))
+    events = tuple(parse_event(text, cursor if n == last else None, format_) for n, text in enumerate(texts))
+    return Page(events, cursor, document.get("gap"), document.get("latest"))
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One thing that is wrong with one event that was published."""
+    """One problem with one published event."""
 
     index: int
-    """Which of all that were published, from 0."""
+    """Index of the event among all events of the call, from 0."""
     path: str
     message: str
 
@@ -93,13 +96,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of published events: what is accepted is in the log."""
+    """The result of publishing."""
 
     accepted: int = 0
+    """Events that were appended to the log."""
     duplicates: int = 0
-    """There already, by their ids."""
+    """Events whose id was in the log already."""
     refused: int = 0
+    """Events that are not valid."""
     errors: tuple[Refusal, ...] = ()
-    """The first of them."""
+    """The problems of the first refused events."""
     cursor: str | None = None
-    """Behind these events; None where none was appended."""
+    """The position after the appended events; None if none was appended."""

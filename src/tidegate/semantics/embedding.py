@@ -2,7 +2,7 @@
 
 Table and tokenizer are WordLlama's: 32,000 word pieces with 256 numbers each, 16 MB that are memory-mapped. Its own
 loader is not used: in this release it looks for the tokenizer in the wrong folder, and then on the network. Nothing
-here uses the network. `docs/adr/0010-an-embedding-in-a-wheel.md` says how it was chosen.
+here uses the network. `docs/adr/0010-use-an-embedding-in-a-wheel.md` says how it was chosen.
 
 Themes do not change its results, because an embedding has no documents.
 """

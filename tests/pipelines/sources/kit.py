@@ -26,7 +26,9 @@ class HandClock(ManualClock):
 
 
 def raw(log: EventLog, stream: str) -> list[bytes]:
-    """All records of a stream."""
+    """All records of a stream; none while there is no such stream."""
+    if stream not in log.streams():
+        return []
     cursor, found = log.begin(stream), list[bytes]()
     while (read := log.read(stream, cursor, 10_000)).records:
         found += read.records

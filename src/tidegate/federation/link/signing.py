@@ -10,7 +10,8 @@ The leaf is the whole record without `_sig`, byte by byte: its id, its time, its
 origin, generation, partition and offset. So a record can't be moved to another service or place; one that comes again,
 or out of order, is behind what the mirror has of its source. `time` is when the origin has signed it, in microseconds
 since 1970: events of a generation that is gone don't come back behind those of a newer one. A signature for each
-record alone would take 100 µs to verify, a tree of 16 takes a tenth of that (`docs/adr/0019-trust-between-brokers.md`).
+record alone would take 100 µs to verify, a tree of 16 takes a tenth of that
+(`docs/adr/0019-limit-what-is-believed-of-a-neighbour.md`).
 
 An offer carries a JWS (RFC 7515, alg Ed25519) of itself with the time at which it was issued.
 """
