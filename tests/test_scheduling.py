@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.polling import until_async
 from tidegate.gateway.ingest import IngestWorker
 from tidegate.logs import SegmentLog
 from tidegate.scheduling import batch_scheduling
@@ -34,8 +35,7 @@ def test_children_started_inside_the_block_use_batch_scheduling_and_later_ones_d
 def test_ingest_worker_uses_batch_scheduling(tmp_path: Path) -> None:
     async def work() -> int:
         async with IngestWorker(partial(SegmentLog, tmp_path)) as worker:
-            while not worker.is_ready:  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.005)
+            await until_async(lambda: worker.is_ready, "the worker to start")
             assert worker.pid is not None
             return os.sched_getscheduler(worker.pid)
 

@@ -75,7 +75,7 @@ _HOMES = {
 }
 
 _EXTRAS = {"AsyncClient": "client", "Client": "client", "Matcher": "matching", "Space": "arrow"}
-"""Names that the light install has no room for, and the extra that brings them."""
+"""Names that need more than the base installation, and the extra that installs it."""
 
 __all__ = [
     "Array",
@@ -119,15 +119,15 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        found = getattr(import_module(home), name)
+        value = getattr(import_module(home), name)
     except ModuleNotFoundError as exc:
         if name not in _EXTRAS:
             raise
         from tidegate.errors import MissingDependency
 
         raise MissingDependency(str(exc.name), _EXTRAS[name]) from exc
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
-"""Every error that Tidegate raises on purpose, as one tree.
+"""All errors that Tidegate raises deliberately, as one tree.
 
-A branch per party who can act on it: the author of a filter, of a schema, the
-producer of an event, whoever installed the software. Each error shows the
-offending value, the place and what was expected there.
+Each branch is for one party that can fix the problem: the author of a filter or a schema, the producer of an event, the
+operator of an installation. The message of an error has the offending value, its position and what was expected.
+Errors can be pickled, since processes send them to each other.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from itertools import islice
 
 
 class TidegateError(Exception):
-    """The base of every deliberate error."""
+    """Base class of all deliberate errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a filter's or an expression's text, and where."""
+    """One problem in the text of a filter or an expression, with its position."""
 
     at: int
     """Offset of the offending text, in characters from the start."""
     message: str
-    """What is wrong, or what was expected instead."""
+    """What is wrong, or what was expected."""
     length: int = 1
     """How many characters the caret underlines."""
 
 
 class LanguageError(TidegateError):
-    """Text in one of our languages that can't be used, with every problem found; its author can mend it."""
+    """Text of a filter or an expression that can't be used, with all its problems."""
 
     def __init__(self, text: str, problems: Sequence[Problem]) -> None:
         self.text = text
@@ -52,7 +52,7 @@ class LanguageError(TidegateError):
 
 
 class FilterError(LanguageError):
-    """A filter that can't be used.
+    """A filter that can't be used, with all its problems.
 
     >>> print(FilterSyntaxError("speed >", at=7, expected="a value or a field"))
     expected a value or a field
@@ -62,7 +62,7 @@ class FilterError(LanguageError):
 
 
 class ExpressionError(LanguageError):
-    """An expression of a projection that can't be used: its syntax, names or types."""
+    """An expression of a projection with wrong syntax, names or types."""
 
 
 class FilterSyntaxError(FilterError):
@@ -93,7 +93,7 @@ class FilterNotNative(FilterError):  # noqa: N818 - reads as the state it report
 
 
 class SchemaError(TidegateError):
-    """A schema, or a part of one, that can't be understood."""
+    """A schema, or a part of one, that can't be used."""
 
     def __init__(self, message: str, path: str = "") -> None:
         self.path = path
@@ -106,15 +106,15 @@ class SchemaError(TidegateError):
 
 @dataclass(frozen=True, slots=True)
 class DefinitionProblem:
-    """One thing that is wrong in the definition of a stream or service, and where."""
+    """One problem in the definition of a stream or service, with its position."""
 
     path: str
-    """`services.gps.pipeline[0].aggregate.window.length`."""
+    """Path of the value, such as `services.gps.pipeline[0].aggregate.window.length`."""
     message: str
-    """The offending value, and what was expected instead."""
+    """The offending value, and what was expected."""
     file: str | None = None
     line: int | None = None
-    """None: the definition did not come from a text."""
+    """None: the definition was not read from a YAML text."""
 
     def __str__(self) -> str:
         place = "" if self.file is None else f"{self.file}: " if self.line is None else f"{self.file}:{self.line}: "
@@ -122,7 +122,7 @@ class DefinitionProblem:
 
 
 class DefinitionError(TidegateError):
-    """Definitions of streams or services that can't be used, with every problem found.
+    """Definitions of streams or services that can't be used, with all their problems.
 
     >>> print(DefinitionError([DefinitionProblem("streams.gps.key", "unknown attribute 'vdi'", "city.yaml", 3)]))
     city.yaml:3: streams.gps.key: unknown attribute 'vdi'
@@ -138,19 +138,19 @@ class DefinitionError(TidegateError):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One value of an event that does not fit, and where."""
+    """One value of an event that does not fit the schema, with its path."""
 
     path: str
     """The attribute as a filter would write it: `pos.x`, `wheels[3]`."""
     message: str
-    """What is wrong with the value, shown, and what was expected."""
+    """The offending value, and what was expected."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
 
 
 class EventError(TidegateError):
-    """An event that does not fit its schema, with every violation found."""
+    """An event that does not fit its schema, with all violations."""
 
     def __init__(self, violations: Iterable[Violation]) -> None:
         self.violations = tuple(violations)
@@ -161,25 +161,26 @@ class EventError(TidegateError):
 
 
 class ServiceError(TidegateError):
-    """A service that can't run as it is defined."""
+    """A service whose definition can't be run."""
 
 
 class MatcherError(TidegateError):
-    """A subscription that a matcher has already, has not, or can't take."""
+    """A subscription that a matcher already has, does not have, or can't index."""
 
 
 class RegistryError(TidegateError):
-    """What a registry can't find, or won't do."""
+    """A request that the registry can't fulfil or refuses."""
 
 
 class NotRegistered(RegistryError):  # noqa: N818 - reads as the state it reports
-    """A stream, service, subscription or key that is not there."""
+    """A stream, service, subscription or key that does not exist."""
 
 
 class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it reports
-    """A change of what another has changed meanwhile."""
+    """A change based on an old version: another caller has changed the definition since."""
 
     def __init__(self, what: str, given: int, present: int) -> None:
+        """`given` is the version that the change is based on, `present` the version in the registry."""
         self.what, self.given, self.present = what, given, present
         super().__init__(f"{what} has version {present} by now, not {given}: read it again")
 
@@ -188,11 +189,12 @@ class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it repo
 
 
 class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
-    """New versions of services that break those who subscribe to them, by service."""
+    """New versions of services that are incompatible with existing subscriptions."""
 
     def __init__(self, changes: Mapping[str, Sequence[str]]) -> None:
+        """`changes` has, for each service, a sentence per incompatible change."""
         self.changes = {name: tuple(sentences) for name, sentences in changes.items()}
-        lines = [f"services.{name}: {each}" for name, sentences in self.changes.items() for each in sentences]
+        lines = [f"services.{name}: {sentence}" for name, sentences in self.changes.items() for sentence in sentences]
         super().__init__("\n".join(["this breaks existing subscribers (force applies it all the same):", *lines]))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -200,7 +202,7 @@ class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it repor
 
 
 class SubscriptionError(TidegateError):
-    """A subscription that can't be as it was asked for, with every problem found; its consumer can mend it."""
+    """A request for a subscription that can't be fulfilled, with all its problems."""
 
     def __init__(self, problems: Iterable[DefinitionProblem]) -> None:
         self.problems = tuple(problems)
@@ -210,12 +212,12 @@ class SubscriptionError(TidegateError):
         return type(self), (self.problems,)
 
 
-class SubscriptionEnded(TidegateError):  # noqa: N818 - nobody's mistake
-    """A subscription that can't go on: its service is gone or has changed, or whoever has it may see it no more."""
+class SubscriptionEnded(TidegateError):  # noqa: N818 - a state, not a mistake
+    """A subscription that has ended: its service was removed or changed, or its owner may no longer read it."""
 
 
 class DiscoveryError(TidegateError):
-    """A request for services, or a service, that discovery can't use, with every problem found.
+    """A discovery request, or a service, that discovery can't use, with all its problems.
 
     >>> print(DiscoveryError.one("limit", "expected 1 to 1,000, not 0"))
     limit: expected 1 to 1,000, not 0
@@ -227,7 +229,7 @@ class DiscoveryError(TidegateError):
 
     @classmethod
     def one(cls, path: str, message: str) -> DiscoveryError:
-        """One problem alone."""
+        """Return an error with a single problem."""
         return cls([DefinitionProblem(path, message)])
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -235,39 +237,39 @@ class DiscoveryError(TidegateError):
 
 
 class VectorError(TidegateError):
-    """Vectors of another registry that can't be read; whoever sent them can mend it."""
+    """Bloom vectors of another registry that can't be read."""
 
 
 class WebhookError(TidegateError):
-    """An address that events can't be sent to; whoever has it can mend it."""
+    """A webhook address that events can't be sent to."""
 
 
 class LogError(TidegateError):
-    """A stream, partition or record that a log can't take."""
+    """An unknown stream or partition, an invalid record, or a log that fails."""
 
 
 class LogUnreachable(LogError):  # noqa: N818 - reads as the state it reports
-    """A log that can't be asked at the moment."""
+    """A log that does not answer at the moment."""
 
 
 class CursorError(LogError):
-    """A text that is no cursor, or a cursor that is not of this stream."""
+    """A text that is not a cursor, or a cursor that does not belong to the stream."""
 
 
 class IngestError(TidegateError):
-    """Events that were sent to a raw stream and are not taken as they are."""
+    """A request to ingest events that is refused."""
 
 
 class MediaTypeError(IngestError):
-    """A content type, or a charset, that nothing here reads; its sender can name another."""
+    """A content type or charset that ingest does not support."""
 
 
 class BodyError(IngestError):
-    """A body that is not what its content type says, with the place; no event of it is taken."""
+    """A body that does not match its content type, with the position; none of its events is stored."""
 
 
 class BodyTooLarge(BodyError):  # noqa: N818 - reads as the state it reports
-    """A body with more events, or that would expand to more bytes, than one request may have."""
+    """A body with more events, or more bytes when expanded, than one request may have."""
 
 
 class UnknownStream(IngestError):  # noqa: N818 - reads as the state it reports
@@ -275,26 +277,26 @@ class UnknownStream(IngestError):  # noqa: N818 - reads as the state it reports
 
 
 class StreamConflict(IngestError):  # noqa: N818 - reads as the state it reports
-    """A raw stream that has its one writer, its source or another process: nobody else may append."""
+    """A raw stream whose only writer is its source or another process."""
 
 
 class Overloaded(IngestError):  # noqa: N818 - reads as the state it reports
-    """More than may be under way; nothing of it was taken, and it may be sent again later."""
+    """Too many requests at once. Nothing of this one was stored; the sender may retry later."""
 
 
 class NotAcknowledged(IngestError):  # noqa: N818 - reads as the state it reports
-    """Events that may be in the log or not: sent again with ids of their own, they are there once."""
+    """Events that may or may not be stored. Sent again with the same ids, each is stored once."""
 
 
 class ClientError(TidegateError):
-    """What a gateway answered to a client, or that it did not; its branches are in `tidegate.client`."""
+    """An error answer of a gateway, or no answer. The subclasses are in `tidegate.client`."""
 
     def __init__(self, message: str, status: int | None = None, document: Mapping[str, object] | None = None) -> None:
         self.message = message
         self.status = status
-        """Of the answer; None: there was none."""
+        """HTTP status of the answer; None: there was no answer."""
         self.document = dict(document or {})
-        """The problem document (RFC 9457), where the answer had one."""
+        """The problem document (RFC 9457) of the answer; empty if it had none."""
         super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -302,11 +304,11 @@ class ClientError(TidegateError):
 
 
 class SpaceError(TidegateError):
-    """A semantic space, or a corpus to make one of, that can't be read; whoever made it can mend it."""
+    """A semantic space, or a corpus for building one, that can't be read."""
 
 
 class FederationError(TidegateError):
-    """A broker, link or message of a federation that can't be used; whoever runs the brokers can mend it."""
+    """A broker, link or message of a federation that can't be used."""
 
 
 class LinkRefused(FederationError):  # noqa: N818 - reads as the state it reports
@@ -317,21 +319,21 @@ class LinkRefused(FederationError):  # noqa: N818 - reads as the state it report
     """
 
     def __init__(self, loop: Sequence[str], by: str | None = None, *, is_up: bool = True) -> None:
-        """`by` is the neighbour who tells of the path, if it is one alone; `is_up`: its link is."""
+        """`by` is the neighbour that reports the path `loop`, if it is only one; `is_up`: its link is up."""
         self.loop, self.by, self.is_up = tuple(loop), by, is_up
-        said = "" if by is None else f", as {by} says" if is_up else f", as {by} said while its link was up"
-        super().__init__(f"a link from {loop[0]} to {loop[1]} would close a loop: {' - '.join(loop)}{said}")
+        reported = "" if by is None else f", as {by} says" if is_up else f", as {by} said while its link was up"
+        super().__init__(f"a link from {loop[0]} to {loop[1]} would close a loop: {' - '.join(loop)}{reported}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), is_up=self.is_up), (self.loop, self.by)
 
 
 class SourceError(TidegateError):
-    """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
+    """A source of a raw stream that is defined wrongly, or that can't be reached or read."""
 
 
 class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it reports
-    """A part of Tidegate that is not installed, and how to get it."""
+    """An optional dependency that is not installed, and the extra that installs it."""
 
     def __init__(self, what: str, extra: str) -> None:
         self.what = what
@@ -343,52 +345,52 @@ class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it re
 
 
 class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it reports
-    """Something outside Python that is missing or unfit, and how to mend it."""
+    """A problem of the environment (files, programs, profile, ports), and how to fix it."""
 
 
 MAX_ERROR_CHARS = 1_000
-"""The longest error text that a status shows: `_status` repeats it every second."""
+"""Longest error text in a status: `_status` repeats it every second."""
 
 
 def error_text(error: BaseException) -> str:
-    """Say what happened in one bounded line; an error that is not ours is preceded by its type.
+    """Return the text of an error, cut to `MAX_ERROR_CHARS`; for errors of other libraries their type and first line.
 
     >>> error_text(OSError(2, "No such file or directory"))
     'FileNotFoundError: [Errno 2] No such file or directory'
     """
     try:
-        said = str(error).strip()
-    except Exception:  # an error of Py4J asks the JVM for its text, which may be gone
-        said = ""
+        text = str(error).strip()
+    except Exception:  # an error of Py4J asks the JVM for its text, and the JVM may have ended
+        text = ""
     if not isinstance(error, TidegateError):
-        first = next(iter(said.splitlines()), "")
-        said = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    return said if len(said) <= MAX_ERROR_CHARS else f"{said[: MAX_ERROR_CHARS - 3]}..."
+        first = next(iter(text.splitlines()), "")
+        text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 3]}..."
 
 
 _MAX_KNOWN, _MAX_WORD = 1_000, 100
-"""Words that are looked at for a hint, and letters of the one that it is for: whoever sends it chooses both."""
+"""Limits for a hint, since clients can choose the number of known words and the length of the wrong one."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Suggest the nearest of some words, as the end of a message; nothing where none is near.
+    """Return a suggestion for a misspelt word, to append to a message; empty if no known word is similar.
 
     >>> did_you_mean("sped", ["speed", "vid"])
     "; did you mean 'speed'?"
     """
     from rapidfuzz import process, utils
 
-    some = list(islice(known, _MAX_KNOWN))
-    best = process.extractOne(word[:_MAX_WORD], some, processor=utils.default_process, score_cutoff=60)
+    candidates = list(islice(known, _MAX_KNOWN))
+    best = process.extractOne(word[:_MAX_WORD], candidates, processor=utils.default_process, score_cutoff=60)
     return f"; did you mean {best[0]!r}?" if best else ""
 
 
 _MAX_SHOWN = 20
-"""Problems of one text that a message shows: a text of 16 KB may have thousands."""
+"""Most problems in one message: a text of 16 KB may have thousands."""
 
 
 def _report(text: str, problems: Sequence[Problem]) -> str:
-    """Say what is wrong, then show each place with a caret under it."""
+    """Return the message of a LanguageError: a headline, then the line of each problem with a caret below."""
     headline = problems[0].message
     if len(problems) > 1:
         headline = f"{len(problems)} problems, the first: {headline}"
@@ -398,7 +400,7 @@ def _report(text: str, problems: Sequence[Problem]) -> str:
 
 
 def _underline(text: str, problem: Problem, context: int = 60) -> str:
-    """Show the line of the problem, cut to what fits, with a caret below."""
+    """Return the line of a problem, cut to `context` characters around it, with a caret below."""
     at = min(max(problem.at, 0), len(text))
     begin = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
+from tests.polling import until_async
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.start import NOW, Start
@@ -25,7 +26,6 @@ from tidegate.logs import Cursor, Retention, SegmentLog
 from tidegate.model import Schema
 
 SCHEMA = Schema({"n": "int64", "speed": "float64"})
-PATIENCE_S = 120.0
 
 
 def record(partition: str, n: int, **more: Any) -> bytes:
@@ -47,15 +47,7 @@ async def hub_on(log: SegmentLog) -> AsyncIterator[Hub]:
         await hub.close()
 
 
-async def until(true: Callable[[], bool], what: str) -> None:
-    async def look() -> None:
-        while not true():  # noqa: ASYNC110 - the condition changes in another thread
-            await asyncio.sleep(0.002)
-
-    try:
-        await asyncio.wait_for(look(), PATIENCE_S)
-    except TimeoutError:
-        pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
+until = until_async
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -181,7 +173,7 @@ class _Reader:
             assert found == self.wanted(partition)
 
 
-def live_with(hub: Hub, each: Subscriber) -> Awaitable[None]:
+def live_with(hub: Hub, each: Subscriber) -> Awaitable[bool]:
     hub.subscribe(each)
     return until(lambda: each.state == "live", "the subscriber to be live")
 

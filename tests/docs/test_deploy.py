@@ -19,6 +19,7 @@ import yaml
 
 from tidegate.cli.main import app
 from tidegate.cli.profile import load_profile
+from tidegate.logs.factory import KafkaLogSettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -112,9 +113,9 @@ def test_compose_file_and_profile_agree(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("REGISTRY_PASSWORD", "hush")
     assert profile.database is not None
     assert profile.database.address() == "postgresql://tidegate:hush@registry/tidegate"
-    assert profile.kafka == "log:9092"
+    assert profile.log == KafkaLogSettings("log:9092")
     environment = document["services"]["log"]["environment"]
-    assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{profile.kafka}"
+    assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{profile.log.brokers}"
 
 
 def test_commands_of_the_deploy_document_parse() -> None:

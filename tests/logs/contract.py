@@ -1,4 +1,4 @@
-"""What every log must do."""
+"""The tests that every log backend must pass."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def record(n: int, padding: int = 0) -> bytes:
     return b'{"n":%d,"pad":"%s"}' % (n, b"x" * padding)
 
 
-def all_of(log: EventLog, stream: str, cursor: Cursor, most: int = 7) -> tuple[list[bytes], Cursor]:
-    """Read on to the end, a few records at a time."""
-    read = read_all(log, stream, cursor, most)
+def all_of(log: EventLog, stream: str, cursor: Cursor, max_records: int = 7) -> tuple[list[bytes], Cursor]:
+    """Read to the end, at most `max_records` at a time, and return the records and the cursor after them."""
+    read = read_all(log, stream, cursor, max_records)
     return list(read.records), read.cursor
 
 
-def read_all(log: EventLog, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-    """Read on to the end, as if it were one read: a log may give less at once than it was asked for."""
+def read_all(log: EventLog, stream: str, cursor: Cursor, max_records: int = 1_000) -> Read:
+    """Read to the end, and return all reads as one: a single read may return fewer records than requested."""
     whole = Read((), (), cursor)
     while True:
-        read = log.read(stream, whole.cursor, most)
-        assert len(read.records) == len(read.places) <= most
+        read = log.read(stream, whole.cursor, max_records)
+        assert len(read.records) == len(read.places) <= max_records
         whole = Read(whole.records + read.records, whole.places + read.places, read.cursor, whole.gaps + read.gaps)
         if not read.records:
             return whole
@@ -39,43 +39,43 @@ def read_all(log: EventLog, stream: str, cursor: Cursor, most: int = 1_000) -> R
 
 @contextmanager
 def waiting(log: EventLog, stream: str, cursor: Cursor) -> Iterator[list[bool]]:
-    """Wait in a thread while the body runs; what was said is given at the end."""
-    found: list[bool] = []
+    """Call `wait` in a thread while the block runs; the list has its result after the block."""
+    results: list[bool] = []
     started = threading.Event()
 
     def wait() -> None:
         started.set()
-        found.append(log.wait(stream, cursor, 60.0))
+        results.append(log.wait(stream, cursor, 60.0))
 
     waiter = threading.Thread(target=wait)
     waiter.start()
     started.wait()
-    yield found
+    yield results
     waiter.join()
 
 
 class LogContract:
-    """Subclassed once per log; `log` makes one whose segments are small."""
+    """Subclassed once per backend. The fixture `log` creates a log with small segments."""
 
     @pytest.fixture
     def log(self) -> Iterator[EventLog]:
         raise NotImplementedError
 
-    def step(self, of: bytes) -> int:
-        """How much an offset moves with a record."""
-        return len(of) + 1
+    def offset_step(self, record: bytes) -> int:
+        """Return by how much a record increases the offset."""
+        return len(record) + 1
 
     def let_expire(self, log: EventLog, stream: str, retention: Retention) -> None:
-        """Return when records have expired."""
+        """Apply a retention, and return when records have expired."""
         assert log.expire(stream, retention) > 0
 
-    def test_what_is_appended_is_read_in_order(self, log: EventLog) -> None:
+    def test_appended_records_are_read_in_order(self, log: EventLog) -> None:
         log.create("gps")
         start = log.begin("gps")
         for n in range(0, 50, 5):
             log.append("gps", "0", [record(n + k) for k in range(5)])
-        found, end = all_of(log, "gps", start)
-        assert found == [record(n) for n in range(50)]
+        records, end = all_of(log, "gps", start)
+        assert records == [record(n) for n in range(50)]
         assert end == log.end("gps")
         assert log.read("gps", end).records == ()
 
@@ -84,7 +84,7 @@ class LogContract:
         max_examples=LARGE_EXAMPLES // 5,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
-    def test_any_sequence_of_appends_is_read_back_from_any_place(self, log: EventLog, rng: Random) -> None:
+    def test_any_sequence_of_appends_is_read_back_from_any_cursor(self, log: EventLog, rng: Random) -> None:
         stream = f"s{rng.getrandbits(60)}"
         partitions = ["0", "1"]
         log.create(stream, partitions)
@@ -94,25 +94,26 @@ class LogContract:
             name = rng.choice(partitions)
             batch = [record(n * 100 + k, rng.choice([0, 3, 200])) for k in range(rng.randint(0, 6))]
             end = log.append(stream, name, batch)
-            for each in reversed(batch):
-                end -= self.step(each)
-                model[name].append((each, end))
+            for appended in reversed(batch):
+                end -= self.offset_step(appended)
+                model[name].append((appended, end))
             model[name].sort(key=lambda pair: pair[1])
             if rng.random() < 0.3:
                 cursors.append(log.end(stream))
         for cursor in cursors:
             read = read_all(log, stream, cursor, rng.choice([3, 10_000]))
             for name in partitions:
-                left = [(r, at) for r, at in model[name] if at >= cursor.offsets[name]]
-                assert [(r, at) for r, (of, at) in zip(read.records, read.places, strict=True) if of == name] == left
+                expected = [(text, offset) for text, offset in model[name] if offset >= cursor.offsets[name]]
+                places = zip(read.records, read.places, strict=True)
+                assert [(text, offset) for text, (partition, offset) in places if partition == name] == expected
 
-    def test_a_cursor_survives_as_text(self, log: EventLog) -> None:
+    def test_cursor_from_its_text_reads_the_same(self, log: EventLog) -> None:
         log.create("gps")
         log.append("gps", "0", [record(n) for n in range(10)])
         half = log.read("gps", log.begin("gps"), 4).cursor
         assert all_of(log, "gps", Cursor.from_text(half.text))[0] == [record(n) for n in range(4, 10)]
 
-    def test_a_partition_that_comes_later_is_read_from_its_begin(self, log: EventLog) -> None:
+    def test_partition_added_later_is_read_from_its_first_record(self, log: EventLog) -> None:
         log.create("gps")
         log.append("gps", "0", [record(1)])
         cursor = log.end("gps")
@@ -120,20 +121,20 @@ class LogContract:
         log.append("gps", "1", [record(2)])
         assert log.read("gps", cursor).records == (record(2),)
 
-    def test_readers_beside_a_writer_see_whole_records_in_order(self, log: EventLog) -> None:
+    def test_concurrent_readers_see_complete_records_in_order(self, log: EventLog) -> None:
         log.create("gps")
         cursor = log.begin("gps")
         writer = threading.Thread(target=lambda: [log.append("gps", "0", [record(n, n % 50)]) for n in range(400)])
         writer.start()
-        found: list[bytes] = []
-        while len(found) < 400:
+        records: list[bytes] = []
+        while len(records) < 400:
             read = log.read("gps", cursor, 50)
-            found += read.records
+            records += read.records
             cursor = read.cursor
         writer.join()
-        assert found == [record(n, n % 50) for n in range(400)]
+        assert records == [record(n, n % 50) for n in range(400)]
 
-    def test_a_busy_partition_does_not_keep_others_waiting(self, log: EventLog) -> None:
+    def test_busy_partition_does_not_hold_up_the_others(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         cursor = log.begin("gps")
         log.append("gps", "0", [record(n) for n in range(100)])
@@ -146,34 +147,34 @@ class LogContract:
             cursor = read.cursor
         pytest.fail("the quiet partition was never read")
 
-    def test_waiting_ends_when_something_is_behind_the_cursor(self, log: EventLog) -> None:
+    def test_wait_returns_when_a_record_is_after_the_cursor(self, log: EventLog) -> None:
         log.create("gps")
         assert not log.wait("gps", log.begin("gps"), 0.01)
         for n in range(40):
             cursor = log.end("gps")
-            with waiting(log, "gps", cursor) as found:
+            with waiting(log, "gps", cursor) as results:
                 log.append("gps", "0", [record(n)])
-            assert found == [True]
+            assert results == [True]
             assert log.wait("gps", cursor, 60.0)
             assert log.read("gps", cursor).records == (record(n),)
         assert not log.wait("gps", log.end("gps"), 0.01)
         assert log.wait("gps", Cursor(cursor.generation, {}), 60.0)
 
-    def test_waiting_ends_for_a_partition_that_comes_later(self, log: EventLog) -> None:
+    def test_wait_returns_for_a_record_in_a_partition_added_later(self, log: EventLog) -> None:
         log.create("gps")
-        with waiting(log, "gps", log.end("gps")) as found:
+        with waiting(log, "gps", log.end("gps")) as results:
             log.create("gps", ["0", "1"])
             log.append("gps", "1", [record(1)])
-        assert found == [True]
+        assert results == [True]
 
-    def test_waiting_refuses_what_reading_refuses(self, log: EventLog) -> None:
+    def test_wait_raises_the_same_errors_as_read(self, log: EventLog) -> None:
         log.create("gps")
-        with pytest.raises(CursorError, match="deleted and made again"):
+        with pytest.raises(CursorError, match="deleted and created again"):
             log.wait("gps", Cursor("x", {}), 0.01)
         with pytest.raises(LogError, match="no stream 'gsp'; did you mean 'gps'"):
             log.wait("gsp", log.end("gps"), 0.01)
 
-    def test_a_tail_gives_all_that_comes_until_it_is_stopped(self, log: EventLog) -> None:
+    def test_tail_yields_new_records_until_it_is_stopped(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         log.append("gps", "0", [record(n) for n in range(20)])
         stop = threading.Event()
@@ -183,22 +184,22 @@ class LogContract:
                 log.append("gps", partition, [record(n, n % 40)])
 
         writers = [threading.Thread(target=write, args=(name,)) for name in ("0", "1")]
-        found: dict[str, list[bytes]] = {"0": [], "1": []}
-        for read in tail(log, "gps", log.begin("gps"), stop, most=16):
+        records: dict[str, list[bytes]] = {"0": [], "1": []}
+        for read in tail(log, "gps", log.begin("gps"), stop, max_records=16):
             if not writers[0].ident:
                 for writer in writers:
                     writer.start()
             assert len(read.records) <= 16
-            for each, (partition, _) in zip(read.records, read.places, strict=True):
-                found[partition].append(each)
-            if sum(map(len, found.values())) == 280:
+            for text, (partition, _) in zip(read.records, read.places, strict=True):
+                records[partition].append(text)
+            if sum(map(len, records.values())) == 280:
                 stop.set()
         for writer in writers:
             writer.join()
-        assert found["0"] == [record(n) for n in range(20)] + [record(n, n % 40) for n in range(20, 150)]
-        assert found["1"] == [record(n, n % 40) for n in range(20, 150)]
+        assert records["0"] == [record(n) for n in range(20)] + [record(n, n % 40) for n in range(20, 150)]
+        assert records["1"] == [record(n, n % 40) for n in range(20, 150)]
 
-    def test_what_expires_leaves_a_gap_that_is_told(self, log: EventLog) -> None:
+    def test_expired_records_are_reported_as_a_gap(self, log: EventLog) -> None:
         log.create("gps")
         start = log.begin("gps")
         for n in range(60):
@@ -214,7 +215,7 @@ class LogContract:
         assert read.records == tuple(record(n, 100) for n in range(60 - len(read.records), 60))
         assert 0 < len(read.records) < 60
 
-    def test_partitions_are_named_as_cursors_name_them(self, log: EventLog) -> None:
+    def test_partitions_have_the_names_that_cursors_use(self, log: EventLog) -> None:
         log.create("gps", ["0", "1"])
         assert log.partitions("gps") == ["0", "1"] == sorted(log.end("gps").offsets)
         log.create("gps", ["0", "1", "2"])
@@ -232,20 +233,20 @@ class LogContract:
         assert "a" not in log.streams()
         log.create("a")
         log.append("a", "0", [record(1), record(2)])
-        with pytest.raises(CursorError, match="deleted and made again"):
+        with pytest.raises(CursorError, match="deleted and created again"):
             log.read("a", cursor)
 
-    def test_misuse_is_named(self, log: EventLog) -> None:
+    def test_errors_name_the_wrong_value(self, log: EventLog) -> None:
         log.create("station")
         with pytest.raises(LogError, match="no stream 'staton'; did you mean 'station'"):
             log.read("staton", Cursor("x", {}))
         with pytest.raises(LogError, match="'station' has no partition '7'"):
             log.append("station", "7", [record(1)])
-        with pytest.raises(LogError, match=r"bad name '../up'"):
+        with pytest.raises(LogError, match=r"invalid name '../up'"):
             log.create("../up")
-        for bad in (b'{"a":\n1}', b"[1]", b""):
+        for invalid in (b'{"a":\n1}', b"[1]", b""):
             with pytest.raises(LogError, match="record 1: expected one JSON object on one line"):
-                log.append("station", "0", [record(1), bad])
+                log.append("station", "0", [record(1), invalid])
         assert log.read("station", log.begin("station")).records == ()
         beyond = log.end("station").moved("0", 10**9)
         log.append("station", "0", [record(1)])

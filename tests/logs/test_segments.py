@@ -1,4 +1,4 @@
-"""The embedded log: the contract, and what a crash, a clock and another process do to it."""
+"""The log of files: the contract of a log, crashes, clocks and other processes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tidegate.logs import Cursor, EventLog, Gap, Retention, SegmentLog, files, w
 class TestSegments(LogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Iterator[EventLog]:
-        made = SegmentLog(tmp_path, segment_bytes=500)
-        yield made
-        made.close()
+        log = SegmentLog(tmp_path, segment_bytes=500)
+        yield log
+        log.close()
 
 
 class TestSynced(LogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Iterator[EventLog]:
-        made = SegmentLog(tmp_path, segment_bytes=2_000, fsync="append")
-        yield made
-        made.close()
+        log = SegmentLog(tmp_path, segment_bytes=2_000, fsync="append")
+        yield log
+        log.close()
 
 
-def test_it_goes_on_where_it_was_closed(tmp_path: Path) -> None:
+def test_reopened_log_appends_after_the_last_record(tmp_path: Path) -> None:
     for turn in range(4):
         log = SegmentLog(tmp_path, segment_bytes=200)
         log.create("gps")
@@ -43,7 +43,7 @@ def test_it_goes_on_where_it_was_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"n":', b"x" * 70_000])
-def test_a_torn_record_is_not_read_and_is_cut_off_by_the_next_writer(tmp_path: Path, torn: bytes) -> None:
+def test_incomplete_record_is_not_read_and_the_next_writer_removes_it(tmp_path: Path, torn: bytes) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1), record(2)])
@@ -61,7 +61,7 @@ def test_a_torn_record_is_not_read_and_is_cut_off_by_the_next_writer(tmp_path: P
     assert file.read_bytes().splitlines() == [record(1), record(2), record(3)]
 
 
-def test_nothing_that_append_has_returned_for_is_lost_to_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -74,26 +74,26 @@ while True:
     n += 3
     print(n, flush=True)
 """
-    said = 0
+    acknowledged = 0
     for _ in range(3):
         child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         for _ in range(200):
-            said = int(child.stdout.readline())
+            acknowledged = int(child.stdout.readline())
         os.kill(child.pid, signal.SIGKILL)
         rest = child.stdout.read().split()
-        said = int(rest[-1]) if rest else said
+        acknowledged = int(rest[-1]) if rest else acknowledged
         child.stdout.close()
         child.wait()
         log = SegmentLog(tmp_path)
-        found, _ = all_of(log, "gps", log.begin("gps"), most=1_000)
-        # Whole appends only, in order, and all that the child knows of.
-        assert len(found) >= said
-        assert found[:said] == [b'{"n":%d}' % n for n in range(said)]
+        records, _ = all_of(log, "gps", log.begin("gps"), max_records=1_000)
+        # The log has all records that the child has acknowledged, in order.
+        assert len(records) >= acknowledged
+        assert records[:acknowledged] == [b'{"n":%d}' % n for n in range(acknowledged)]
         log.delete("gps")
 
 
-def test_records_are_found_by_when_they_were_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_finds_records_by_append_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 100)
     now = [1_000_000]
     log = SegmentLog(tmp_path, segment_bytes=1_000, clock=lambda: now[0])
@@ -103,18 +103,18 @@ def test_records_are_found_by_when_they_were_appended(tmp_path: Path, monkeypatc
         moments[n] = now[0]
         log.append("gps", "0", [record(n)])
         now[0] += 10
-    for wanted in (0, 1_000_000, 1_000_005, 1_000_990, 1_001_995, 9_000_000):
-        found = all_of(log, "gps", log.since("gps", wanted))[0]
-        expected = [n for n in range(200) if moments[n] >= wanted]
-        first = 200 - len(found)
-        assert found == [record(n) for n in range(first, 200)]
-        # Nothing is missed, and not much comes from before.
+    for since in (0, 1_000_000, 1_000_005, 1_000_990, 1_001_995, 9_000_000):
+        records = all_of(log, "gps", log.since("gps", since))[0]
+        expected = [n for n in range(200) if moments[n] >= since]
+        first = 200 - len(records)
+        assert records == [record(n) for n in range(first, 200)]
+        # No record is missed, and only a few are older.
         assert first <= (expected[0] if expected else 200)
         assert first >= (expected[0] if expected else 200) - 15
     log.close()
 
 
-def test_old_segments_expire_by_age_and_never_the_newest(tmp_path: Path) -> None:
+def test_old_segments_expire_by_age_but_never_the_newest(tmp_path: Path) -> None:
     now = [0]
     log = SegmentLog(tmp_path, segment_bytes=100, clock=lambda: now[0])
     log.create("gps")
@@ -122,9 +122,9 @@ def test_old_segments_expire_by_age_and_never_the_newest(tmp_path: Path) -> None
         log.append("gps", "0", [record(n)])
         now[0] += 1_000_000
     log.expire("gps", Retention(age_s=10.0))
-    found, _ = all_of(log, "gps", log.begin("gps"))
-    assert found[-1] == record(29)
-    assert 10 <= len(found) <= 18
+    records, _ = all_of(log, "gps", log.begin("gps"))
+    assert records[-1] == record(29)
+    assert 10 <= len(records) <= 18
     now[0] += 10**12
     log.expire("gps", Retention(age_s=10.0, size_bytes=0))
     assert all_of(log, "gps", log.begin("gps"))[0][-1] == record(29)
@@ -132,9 +132,7 @@ def test_old_segments_expire_by_age_and_never_the_newest(tmp_path: Path) -> None
     log.close()
 
 
-def test_threads_that_append_at_once_share_a_sync_and_lose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_appends_share_a_sync_and_lose_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = []
     real = os.fdatasync
 
@@ -155,14 +153,16 @@ def test_threads_that_append_at_once_share_a_sync_and_lose_nothing(
         thread.start()
     for thread in threads:
         thread.join()
-    found, _ = all_of(log, "gps", log.begin("gps"), most=1_000)
-    assert sorted(found) == sorted(record(t * 1_000 + n) for t in range(6) for n in range(50))
+    records, _ = all_of(log, "gps", log.begin("gps"), max_records=1_000)
+    assert sorted(records) == sorted(record(t * 1_000 + n) for t in range(6) for n in range(50))
     assert 0 < len(syncs) <= 300
     log.close()
 
 
 @pytest.mark.parametrize("torn", [b"", b"1234567", files.TIME.pack(5, 10**9), files.TIME.pack(0, 0) + b"12"])
-def test_a_torn_time_index_misleads_nobody(tmp_path: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_time_index_does_not_change_results(
+    tmp_path: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 20)
     now = [1_000]
     for turn in range(3):
@@ -176,13 +176,13 @@ def test_a_torn_time_index_misleads_nobody(tmp_path: Path, torn: bytes, monkeypa
         with index.open("ab") as half:
             half.write(torn)
         reader = SegmentLog(tmp_path)
-        for wanted in range(0, turn * 10 + 10):
-            found, _ = all_of(reader, "gps", reader.since("gps", 1_000 + wanted * 10))
-            left = turn * 10 + 10 - wanted
-            assert left <= len(found) <= left + 4
+        for skipped in range(turn * 10 + 10):
+            records, _ = all_of(reader, "gps", reader.since("gps", 1_000 + skipped * 10))
+            left = turn * 10 + 10 - skipped
+            assert left <= len(records) <= left + 4
 
 
-def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
+def test_reader_follows_new_and_expired_segments_of_another_process(tmp_path: Path) -> None:
     log, reader = SegmentLog(tmp_path, segment_bytes=60), SegmentLog(tmp_path)
     log.create("gps")
     start = cursor = reader.begin("gps")
@@ -193,7 +193,7 @@ def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
         cursor = read.cursor
         if n % 7 == 0:
             log.expire("gps", Retention(size_bytes=100))
-            # The segments that the reader knows of are gone: it tells so, and does not take that for the end.
+            # The segments that the reader has cached are deleted: it must report a gap, not the end of the stream.
             early = reader.read("gps", start, 1)
             assert len(early.records) == 1
             assert [gap.missed_from for gap in early.gaps] == ([0] if log.begin("gps").offsets["0"] else [])
@@ -201,7 +201,7 @@ def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
     log.close()
 
 
-def test_reading_at_the_end_lists_no_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_at_the_end_does_not_list_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentLog(tmp_path, segment_bytes=200)
     log.create("gps")
     log.append("gps", "0", [record(n) for n in range(20)])
@@ -215,7 +215,7 @@ def test_reading_at_the_end_lists_no_segments(tmp_path: Path, monkeypatch: pytes
     log.close()
 
 
-def test_a_lost_segment_is_a_gap(tmp_path: Path) -> None:
+def test_missing_segment_is_a_gap(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=60)
     log.create("gps")
     for n in range(20):
@@ -229,11 +229,11 @@ def test_a_lost_segment_is_a_gap(tmp_path: Path) -> None:
     assert rest.records[-1] == record(19)
 
 
-def test_an_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
+def test_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1), record(2)])
-    with pytest.raises(CursorError, match="offset 3 of gps/0 is inside a record"):
+    with pytest.raises(CursorError, match="offset 3 of gps/0 is inside a record, not at its start"):
         log.read("gps", log.begin("gps").moved("0", 3))
     with pytest.raises(CursorError, match="is beyond its end"):
         log.read("gps", log.begin("gps").moved("0", 3_000))
@@ -241,7 +241,7 @@ def test_an_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["../gps", "gps/0", "", ".", "gps/../gps"])
-def test_a_name_that_leads_elsewhere_is_no_stream(tmp_path: Path, stream: str) -> None:
+def test_name_with_a_path_is_not_a_stream(tmp_path: Path, stream: str) -> None:
     log = SegmentLog(tmp_path / "data")
     for name in ("gps", "0"):
         log.create(name)
@@ -252,7 +252,7 @@ def test_a_name_that_leads_elsewhere_is_no_stream(tmp_path: Path, stream: str) -
             use(stream)
 
 
-def test_what_another_process_has_deleted_and_made_again_is_written_anew(tmp_path: Path) -> None:
+def test_append_to_a_stream_that_another_process_recreated_goes_to_the_new_one(tmp_path: Path) -> None:
     log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -263,26 +263,26 @@ def test_what_another_process_has_deleted_and_made_again_is_written_anew(tmp_pat
     other.create("gps")
     log.append("gps", "0", [record(3)])
     assert other.read("gps", other.begin("gps")).records == (record(3),)
-    with pytest.raises(CursorError, match="deleted and made again"):
+    with pytest.raises(CursorError, match="deleted and created again"):
         log.read("gps", old)
     assert [path.name for path in tmp_path.iterdir()] == ["gps"]
     log.close()
 
 
-def test_two_writers_of_one_partition_are_noticed(tmp_path: Path) -> None:
+def test_second_writer_of_a_partition_is_refused(tmp_path: Path) -> None:
     log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
     other.append("gps", "0", [record(2)])
-    with pytest.raises(LogError, match="expected one writer a partition"):
+    with pytest.raises(LogError, match="only one process may write to a partition"):
         log.append("gps", "0", [record(3)])
-    log.append("gps", "0", [record(4)])  # from now on it is the one
+    log.append("gps", "0", [record(4)])  # the writer was opened again, after the records of the other
     assert all_of(log, "gps", log.begin("gps"))[0] == [record(1), record(2), record(4)]
     log.close()
     other.close()
 
 
-def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_write_on_a_full_disk_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -306,7 +306,7 @@ def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: 
     log.close()
 
 
-def test_closing_while_others_append_loses_nothing(tmp_path: Path) -> None:
+def test_close_during_appends_loses_no_record(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=300)
     log.create("gps")
 
@@ -319,12 +319,12 @@ def test_closing_while_others_append_loses_nothing(tmp_path: Path) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         log.close()
-    found, _ = all_of(log, "gps", log.begin("gps"), most=1_000)
-    assert sorted(found) == sorted(record(t * 1_000 + n) for t in range(3) for n in range(200))
+    records, _ = all_of(log, "gps", log.begin("gps"), max_records=1_000)
+    assert sorted(records) == sorted(record(t * 1_000 + n) for t in range(3) for n in range(200))
     log.close()
 
 
-def test_a_stream_that_many_make_at_once_has_one_generation(tmp_path: Path) -> None:
+def test_concurrent_creates_give_one_generation(tmp_path: Path) -> None:
     for n in range(20):
         seen: list[str] = []
 
@@ -343,7 +343,7 @@ def test_a_stream_that_many_make_at_once_has_one_generation(tmp_path: Path) -> N
         assert seen[0]
 
 
-def test_making_deleting_and_expiring_at_once_never_fails_but_by_name(tmp_path: Path) -> None:
+def test_concurrent_create_delete_and_expire_raise_only_unknown_stream(tmp_path: Path) -> None:
     failed: list[BaseException] = []
 
     def go(seed: int) -> None:
@@ -373,26 +373,26 @@ def test_making_deleting_and_expiring_at_once_never_fails_but_by_name(tmp_path: 
     assert failed == []
 
 
-def test_waiting_for_what_is_deleted_ends(tmp_path: Path) -> None:
+def test_wait_ends_when_the_stream_is_deleted(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     cursor = log.end("gps")
-    said: list[str] = []
+    errors: list[str] = []
 
     def wait() -> None:
         try:
             log.wait("gps", cursor, 60.0)
         except LogError as exc:
-            said.append(str(exc))
+            errors.append(str(exc))
 
     waiter = threading.Thread(target=wait)
     waiter.start()
     log.delete("gps")
     waiter.join()
-    assert said == ["no stream 'gps'"]
+    assert errors == ["no stream 'gps'"]
 
 
-def test_half_a_record_does_not_end_waiting(tmp_path: Path) -> None:
+def test_incomplete_record_does_not_end_a_wait(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("gps")
     log.append("gps", "0", [record(1)])
@@ -402,12 +402,12 @@ def test_half_a_record_does_not_end_waiting(tmp_path: Path) -> None:
     with path.open("ab", buffering=0) as file:
         file.write(b'{"n":')
         assert not log.wait("gps", cursor, 0.02)
-        with waiting(log, "gps", cursor) as found:
+        with waiting(log, "gps", cursor) as results:
             file.write(b"2}\n")
-    assert found == [True]
+    assert results == [True]
     assert log.read("gps", cursor).records == (b'{"n":2}',)
 
 
-def test_an_unknown_fsync_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unknown_fsync(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="unknown fsync 'sometimes'; expected one of never, append"):
         SegmentLog(tmp_path, fsync="sometimes")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.polling import TIMEOUT_S
+from tests.polling import until as until
 from tidegate.logs import EventLog, KafkaLog, SegmentLog, ends_of
 from tidegate.model import Schema
 from tidegate.registry import Beginning
@@ -20,27 +21,12 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine import Engine, Job
     from tidegate.pipelines.streams import Streams
 
-PATIENCE_S = 300.0
-"""Long: a start takes seconds, but twenty times so many where a machine is busy. Only what hangs is waited for so."""
-LOOK_S, LOOK_SHARE = 0.5, 0.05
-"""The longest pause between two looks, and the share of the time waited so far that a pause is."""
+PATIENCE_S = TIMEOUT_S
 LATE, TRIES = "waiting for the Python worker to connect back", 5
 """Spark gives a process of Python ten seconds to start; where a machine is busier, a service is started again, as the
 runner does."""
 KEY = b"a secret of the tests"
 WHY_PLAIN = "the test wants no connector"
-
-
-def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
-    """Wait for something that happens elsewhere; fail where it does not.
-
-    Looks less often the longer it takes: to look costs what is waited for some of its core.
-    """
-    begun = time.monotonic()
-    while not true():
-        waited = time.monotonic() - begun
-        assert waited < patience_s, f"waited {patience_s:g} s for {what}"
-        time.sleep(max(every_s, min(LOOK_S, waited * LOOK_SHARE)))
 
 
 def _embedded(spark: SparkSession, folder: Path) -> tuple[EventLog, Streams]:

@@ -261,7 +261,7 @@ def test_nothing_is_lost_or_written_twice_when_the_jvm_is_killed(
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         feeding.start()
-        until(lambda: all(len(here.events(name)) > 200 for name in NAMES), "the first events", every_s=0.5)
+        until(lambda: all(len(here.events(name)) > 200 for name in NAMES), "the first events", interval_s=0.5)
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         enough.set()

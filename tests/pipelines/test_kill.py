@@ -144,7 +144,7 @@ def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
                 if n == 0:  # services begin where their inputs end: before anything is sent
                     until(lambda: "ready:" in (tmp_path / "err.txt").read_text(), "the first start")
                     load.begin()
-                until(lambda b=before, p=process: _grew(log, b, p), "output of every service", every_s=0.1)  # type: ignore[misc]
+                until(lambda b=before, p=process: _grew(log, b, p), "output of every service", interval_s=0.1)  # type: ignore[misc]
                 recovery.append(time.monotonic() - begun)
                 time.sleep(chance.uniform(0.0, 5.0))  # the moment of the kill, not a wait for anything
         last = {name: size(log, name) for name in OUTPUTS}
@@ -167,7 +167,7 @@ def _await_end(outputs: dict[str, Output], load: Load, process: subprocess.Popen
     counts, told = _truth(load, 4.0, 2.0), Counts(outputs["counted"])
     closed = sum(1 for _, end in _truth(load, 2.0, 2.0) if end < _last_moment(load))
     until(lambda: len(outputs["twice"].events()) >= wanted, "the last of the merged events")
-    until(lambda: told.last() == counts, "the last update", every_s=0.5)
+    until(lambda: told.last() == counts, "the last update", interval_s=0.5)
     until(lambda: len(outputs["closed"].events()) >= closed, "the last window that can close")
     assert process.poll() is None
 

@@ -26,14 +26,15 @@ from tidegate.logs import SegmentLog
 from tidegate.logs.clock import SystemClock
 from tidegate.logs.intake import Intake
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.sources import Backoff, Feeds, start_feeds
+from tidegate.pipelines.sources import Feeds, start_feeds
 from tidegate.pipelines.sources.feed import Surroundings, make_feed
 from tidegate.services import Definitions, loads
+from tidegate.timing import Backoff
 
 pytestmark = pytest.mark.processes
 
 PASSWORD = 'hun"ter\\2'
-QUICK = Backoff(first_s=0.05, most_s=0.1)
+QUICK = Backoff(first_s=0.05, max_s=0.1)
 STREAM = "streams: {{s: {{schema: {{n: int64}}, source: {{{kind}: {{topic: fleet, connection: plant}}}}}}}}"
 
 

@@ -20,9 +20,10 @@ from tests.kafka_broker import Secure
 from tests.pipelines.running import until
 from tests.security import processes
 from tidegate.cli.data_folder.home import Home
-from tidegate.cli.profile import load_profile
+from tidegate.cli.profile import Profile, load_profile
 from tidegate.errors import EnvironmentProblem, LogError, TidegateError
 from tidegate.logs import KafkaLog, SegmentLog
+from tidegate.logs.factory import KafkaLogSettings
 from tidegate.logs.intake import Intake
 from tidegate.pipelines.resources import KafkaConnection
 from tidegate.services import loads
@@ -62,9 +63,13 @@ class Broker:
 
     def log(self, folder: Path, **other: Any) -> KafkaLog:
         """Open the log as the profile says it."""
-        found = load_profile(str(self.profile(folder, **other)))
-        settings = found.kafka_security.settings()
-        return KafkaLog(str(found.kafka), timeout_s=3.0, client_settings=settings)
+        settings = kafka_settings(load_profile(str(self.profile(folder, **other))))
+        return KafkaLog(settings.brokers, timeout_s=3.0, client_settings=settings.security.settings())
+
+
+def kafka_settings(profile: Profile) -> KafkaLogSettings:
+    assert isinstance(profile.log, KafkaLogSettings)
+    return profile.log
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,7 @@ def test_wrong_password_is_told_clearly(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("another-password")
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "file:other"}
     said = problem_of(broker.log(tmp_path, sasl=sasl))
-    assert "does not let us in" in said
+    assert "refuses the connection" in said
     assert "check sasl and tls of log.kafka" in said
     assert "another-password" not in said
 
@@ -106,7 +111,7 @@ def test_missing_secret_is_told_by_its_place(broker: Broker, tmp_path: Path) -> 
 def test_broker_of_another_authority_is_not_trusted(broker: Broker, tmp_path: Path) -> None:
     foreign = Authority(tmp_path / "foreign", "Foreign CA")
     said = problem_of(broker.log(tmp_path, tls={"ca": str(foreign.cert)}))
-    assert "does not let us in" in said
+    assert "refuses the connection" in said
     assert "verify failed" in said
 
 
@@ -120,7 +125,7 @@ def test_key_that_java_cannot_read_is_told_before_spark_starts(broker: Broker, t
     tls = {"ca": str(broker.authority.cert), "cert": str(issued.cert), "key": str(issued.key)}
     home = Home(tmp_path, load_profile(str(broker.profile(tmp_path, tls=tls))))
     with pytest.raises(EnvironmentProblem, match="openssl pkcs8 -topk8"):
-        home.profile.kafka_security.java_settings()
+        kafka_settings(home.profile).security.java_settings()
 
 
 def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_a_topic_is_a_source_over_a_named_connection(broker: Broker, tmp_path: P
     from tidegate.pipelines.sources.kafka import KafkaFeed
 
     profile = load_profile(str(broker.profile(tmp_path)))
-    connection = KafkaConnection(str(profile.kafka), profile.kafka_security)
+    connection = KafkaConnection(kafka_settings(profile).brokers, kafka_settings(profile).security)
     events = [json.dumps({"vid": f"B{n}", "speed": 1.0, "time": "2026-01-01T00:00:00Z"}).encode() for n in range(5)]
     elsewhere = Home(tmp_path, profile).log()
     elsewhere.create("source_of_this")

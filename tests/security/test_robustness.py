@@ -268,7 +268,7 @@ def test_nothing_is_applied_where_the_log_cannot_say_where_services_begin(tmp_pa
     profile = processes.write_profile(tmp_path, access={}, log={"kafka": f"127.0.0.1:{free_port()}"})
     refused = processes.tidegate("apply", file, "--profile", profile, data=data)
     assert refused.returncode != 0
-    assert "nothing was applied: the log can't say where numbers ends now" in refused.stderr
+    assert "nothing was applied: new services start at the end of numbers" in refused.stderr
     assert "apply it again when the log can be reached" in refused.stderr
     with processes.gateway(data, "--profile", profile) as running, running.client() as http:
         answer = http.post("/v1/apply", content=GOOD, headers={"content-type": "application/yaml"})

@@ -1,4 +1,4 @@
-"""What is shipped for tests: it keeps the promises of what it stands for."""
+"""The test doubles of `tidegate.testing` keep the contracts of the real log, clock and sink."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TestMemory(LogContract):
     def log(self) -> EventLog:
         return MemoryLog()
 
-    def step(self, of: bytes) -> int:  # noqa: ARG002 - each is one
+    def offset_step(self, record: bytes) -> int:  # noqa: ARG002 - offsets count records
         return 1
 
 
-def test_moments_and_ages_are_those_of_the_clock() -> None:
+def test_append_times_and_ages_come_from_the_clock() -> None:
     clock = ManualClock()
     log = MemoryLog(clock)
     log.create("gps")
@@ -37,13 +37,13 @@ def test_moments_and_ages_are_those_of_the_clock() -> None:
         moments.append(clock.now())
         log.append("gps", "0", [record(n)])
         clock.advance(10.0)
-    assert [log.since("gps", each).offsets["0"] for each in moments] == [0, 1, 2, 3, 4]
+    assert [log.since("gps", moment).offsets["0"] for moment in moments] == [0, 1, 2, 3, 4]
     assert log.since("gps", clock.now()) == log.end("gps")
     assert log.expire("gps", Retention(age_s=25.0)) == 3 * (len(record(0)) + 1)
     assert log.begin("gps").offsets == {"0": 3}
 
 
-def test_a_stream_that_is_deleted_ends_whoever_waits() -> None:
+def test_wait_ends_when_a_memory_stream_is_deleted() -> None:
     log = MemoryLog()
     log.create("gps")
     problems: list[str] = []
@@ -65,7 +65,7 @@ def test_a_stream_that_is_deleted_ends_whoever_waits() -> None:
     assert problems == ["no stream 'gps'"]
 
 
-def test_whoever_waits_has_waited_at_once_and_time_does_not_go_back() -> None:
+def test_wait_returns_at_once_and_time_does_not_go_back() -> None:
     clock, stop = ManualClock(), threading.Event()
     assert not clock.wait(stop, 3600.0)
     stop.set()
@@ -75,7 +75,7 @@ def test_whoever_waits_has_waited_at_once_and_time_does_not_go_back() -> None:
         clock.advance(-1)
 
 
-def test_what_comes_in_at_the_door_reaches_who_subscribes_though_it_reads_slowly() -> None:
+def test_ingested_events_reach_a_slow_subscriber() -> None:
     async def run() -> None:
         log = MemoryLog()
         ingest = DirectIngest(log)
@@ -89,15 +89,15 @@ def test_what_comes_in_at_the_door_reaches_who_subscribes_though_it_reads_slowly
         hub.subscribe(
             sink.subscriber("raw", Filter("n >= %0", SCHEMA, [90]), log.begin("raw"), id_="mine", select=["n"])
         )
-        found = await sink.wait_for(10)
+        recorded = await sink.wait_for(10)
         sink.make_room()
-        assert [(each.subscriber, each.data["n"]) for each in found] == [("mine", n) for n in range(90, 100)]
+        assert [(event.subscriber, event.data["n"]) for event in recorded] == [("mine", n) for n in range(90, 100)]
         log.publish("raw", {"_id": "last", "n": 100})
         assert (await sink.wait_for(11))[-1].id == "last"
         with pytest.raises(TimeoutError):
             await sink.wait_for(12, timeout_s=0.01)
         hub.serve({})
-        assert [each.kind for each in sink.notices] == ["error"]
+        assert [notice.kind for notice in sink.notices] == ["error"]
         await hub.close()
         await ingest.close()
 

@@ -13,6 +13,7 @@ from tidegate.client.requests import events as event_requests
 from tidegate.client.requests.request import ApiRequest
 from tidegate.client.values import Receipt, Refusal
 from tidegate.errors import ClientError
+from tidegate.timing import NO_JITTER, Backoff
 
 Mode = Literal["all", "partial"]
 
@@ -25,7 +26,9 @@ MAX_ERRORS = 100
 """Number of refusals that a receipt holds."""
 RETRY_TIMEOUT_S = 30.0
 """A batch is no longer retried after this total backoff."""
-_FIRST_BACKOFF_S, _MAX_BACKOFF_S, _MIN_COUNTED_BACKOFF_S = 0.25, 5.0, 0.05
+_BACKOFF = Backoff(first_s=0.25, max_s=5.0, jitter=NO_JITTER)
+"""Delays before a batch is sent again, unless the gateway names one."""
+_MIN_COUNTED_BACKOFF_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,10 @@ class PublishSession:
             if error.status == 422 and "refused" in error.document:
                 self.receipt = _with_counts(self.receipt, error.document, batch.first)
             raise self._error(self._failure_text(batch, error), error) from error
-        backoff_s = min(_FIRST_BACKOFF_S * 2.0**self._attempts, _MAX_BACKOFF_S)
+        self._attempts += 1
+        backoff_s = _BACKOFF.delay_s(self._attempts)
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
             backoff_s = error.retry_after_s
-        self._attempts += 1
         self._waited_s += max(backoff_s, _MIN_COUNTED_BACKOFF_S)
         return backoff_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_MAX_DOUBLINGS = 30
+from tidegate.timing import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +27,4 @@ class Reconnect:
         >>> Reconnect().backoff_s(1.0, 0, random=0.0)
         0.5
         """
-        longest_s = min(first_s * 2.0 ** min(failures, _MAX_DOUBLINGS), self.most_s)
-        return longest_s * (0.5 + 0.5 * random)
+        return Backoff(first_s, self.most_s).delay_s(failures + 1, lambda: random)

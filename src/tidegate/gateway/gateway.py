@@ -53,6 +53,7 @@ from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription
+from tidegate.timing import periodic
 
 POLL_INTERVAL_S = 0.25
 """Between two reads of the registry and `_status`."""
@@ -298,9 +299,7 @@ class Gateway:
         return stream
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_INTERVAL_S)
-            await self._refresh_or_log()
+        await periodic(self._refresh_or_log, POLL_INTERVAL_S)
 
     async def _refresh_or_log(self) -> None:
         try:

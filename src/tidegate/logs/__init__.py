@@ -1,11 +1,13 @@
-"""Where streams live: append, read from a cursor, keep for a while.
+"""Event logs: append records to streams, read them from a cursor, keep them for a time.
 
-Knows records as bytes, one JSON object each; nothing of Spark or HTTP. Every log
-passes one contract. `intake` is the door of raw streams: it makes records of what comes.
+A record is one JSON object, as bytes. `factory` opens the backend that a profile names: segment files or Kafka. Every
+backend passes the contract in `tests/logs/contract.py`. `raw_streams` turns inputs into records of raw streams.
+Nothing here knows Spark or HTTP.
 """
 
 from tidegate.logs.cursor import Cursor, Mark
 from tidegate.logs.ends import ends_of
+from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, LogSettings, open_log
 from tidegate.logs.kafka import KafkaLog
 from tidegate.logs.log import EventLog, Gap, Read, Retention, tail
 from tidegate.logs.segments import FSYNC, SegmentLog
@@ -14,12 +16,16 @@ __all__ = [
     "FSYNC",
     "Cursor",
     "EventLog",
+    "FileLogSettings",
     "Gap",
     "KafkaLog",
+    "KafkaLogSettings",
+    "LogSettings",
     "Mark",
     "Read",
     "Retention",
     "SegmentLog",
     "ends_of",
+    "open_log",
     "tail",
 ]

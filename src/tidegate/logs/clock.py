@@ -1,4 +1,4 @@
-"""The time as those who append see it, so that a test can turn the hands."""
+"""The clock of raw-stream writers and feeds, as a protocol, so that tests can use `tidegate.testing.ManualClock`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time, and waits."""
+    """Returns the time, and waits."""
 
     def now(self) -> int:
-        """The moment, in microseconds since 1970 UTC."""
+        """Return the time in microseconds since 1970 UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never back."""
+        """Return seconds since an arbitrary start; never goes back."""
 
     def wait(self, stop: Event, seconds: float) -> bool:
-        """Wait until `stop` is set, at most so long; say whether it is set."""
+        """Block until `stop` is set or some seconds have passed; return True if `stop` is set."""
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock of the machine."""
 
     def now(self) -> int:
-        """The moment, in microseconds since 1970 UTC."""
+        """Return the time in microseconds since 1970 UTC."""
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
+        """Return seconds since an arbitrary start; never goes back."""
         return time.monotonic()
 
     def wait(self, stop: Event, seconds: float) -> bool:
-        """Wait until `stop` is set, at most so long."""
+        """Block until `stop` is set or some seconds have passed; return True if `stop` is set."""
         return stop.wait(max(0.0, seconds))

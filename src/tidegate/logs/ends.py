@@ -1,4 +1,4 @@
-"""Where streams end now, for whoever begins to read there later."""
+"""The end cursors of streams, where new services start to read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidegate.logs.log import EventLog
 
 
 def ends_of(open_log: Callable[[], EventLog], streams: Collection[str]) -> dict[str, str]:
-    """Return the cursor's text of the end of each stream; a stream that is not in the log is left out.
+    """Return the text of each stream's end cursor; streams that are not in the log are left out.
 
-    `open_log` opens the log, which is closed again. Raises `LogUnreachable` where the log can't be asked.
+    `open_log` opens the log, which is closed before this returns. Raises LogUnreachable if the log does not answer.
     """
     try:
         log = open_log()
@@ -22,8 +22,8 @@ def ends_of(open_log: Callable[[], EventLog], streams: Collection[str]) -> dict[
             log.close()
     except (LogError, OSError) as error:
         raise LogUnreachable(
-            f"nothing was applied: the log can't say where {', '.join(sorted(streams))} ends now, which is where new "
-            f"services begin ({error_text(error)}); apply it again when the log can be reached"
+            f"nothing was applied: new services start at the end of {', '.join(sorted(streams))}, which the log did "
+            f"not return ({error_text(error)}); apply it again when the log can be reached"
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""The files of one partition, as its readers see them.
+"""Reads the segment files of one partition.
 
-Others write, roll and expire meanwhile, in this process or another. Two facts
-make that safe without a lock: a record is there when its newline is, and a
-segment is named by its first offset, so the name of the next one is known.
+A writer and an expiry may change the files at the same time, in this process or another. Two facts make reading safe
+without a lock: a record is complete when its newline is written, and a segment is named by its first offset, so that
+the name of the next segment is known.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tidegate.errors import CursorError
 from tidegate.logs.log import beyond_end
 
 TIME = struct.Struct("<qq")
-"""An entry of the time index: a moment, and the offset at it."""
+"""An entry of the time index: a time in microseconds, and the offset of the first record appended since."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a partition has from an offset on."""
+class PartitionRead:
+    """The result of reading a partition from an offset."""
 
     start: int
-    """Where it was read from: the offset asked for, or behind what has expired."""
+    """Offset of the first record: the requested one, or a later one if that has expired."""
     records: list[bytes]
 
 
@@ -41,44 +41,47 @@ class Segment:
 
     @property
     def times_path(self) -> str:
-        """The time index beside it."""
+        """The path of the segment's time index."""
         return f"{self.folder}/{self.base:020d}.times"
 
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the size in bytes, with an incomplete record. Raises FileNotFoundError."""
         return os.stat(self.path).st_size
 
     def is_newest(self) -> bool:
-        """Say whether it is there and none follows: that would be named by where this one ends."""
+        """True if the segment exists and no other follows; the name of that would be the end of this one."""
         size = size_of(self.path)
         return size == 0 or (size > 0 and not os.path.exists(Segment(self.folder, self.base + size).path))
 
     def end(self) -> int:
-        """The offset behind its last whole record."""
+        """Return the offset after the last complete record."""
         with open(self.path, "rb") as file:
             return self.base + whole(file.fileno(), os.fstat(file.fileno()).st_size)
 
-    def read(self, offset: int, most: int, into: list[bytes]) -> int:
-        """Add its whole records from an offset on, and give the offset behind them."""
+    def read(self, offset: int, max_records: int, into: list[bytes]) -> int:
+        """Add complete records from an offset to `into`, until it has `max_records`; return the offset after them.
+
+        Raises CursorError if no record begins at the offset.
+        """
         with open(self.path, "rb") as file:
             at = offset - self.base
             if at > 0:
                 file.seek(at - 1)
                 if file.read(1) != b"\n":
-                    raise self._misplaced(offset, os.fstat(file.fileno()).st_size)
-            while len(into) < most and (line := file.readline()).endswith(b"\n"):
+                    raise self._no_record_at(offset, os.fstat(file.fileno()).st_size)
+            while len(into) < max_records and (line := file.readline()).endswith(b"\n"):
                 into.append(line[:-1])
                 offset += len(line)
         return offset
 
-    def _misplaced(self, offset: int, size: int) -> CursorError:
+    def _no_record_at(self, offset: int, size: int) -> CursorError:
         stream, partition = self.folder.rsplit("/", 2)[1:]
         if offset > self.base + size:
             return beyond_end(stream, partition, offset, self.base + size)
-        return CursorError(f"offset {offset} of {stream}/{partition} is inside a record; expected where one begins")
+        return CursorError(f"offset {offset} of {stream}/{partition} is inside a record, not at its start")
 
     def has_record(self, offset: int) -> bool:
-        """Say whether a whole record, or anything wrong, is to be found from an offset on."""
+        """True if a read from an offset would return a record or raise an error."""
         size = self.size()
         at = offset - self.base
         if at >= size:
@@ -87,28 +90,28 @@ class Segment:
             return whole(file.fileno(), os.fstat(file.fileno()).st_size) > at
 
     def times(self) -> list[tuple[int, int]]:
-        """Its time index: moments and offsets within it, ascending; what is torn or out of place is left out."""
+        """Return the time index as times and offsets, in ascending order, without incomplete and invalid entries."""
         try:
             with open(self.times_path, "rb") as file:
                 data = file.read()
             end = self.base + self.size()
         except FileNotFoundError:
             return []
-        found: list[tuple[int, int]] = []
-        at = self.base
-        for moment, offset in TIME.iter_unpack(data[: len(data) // TIME.size * TIME.size]):
-            if at <= offset <= end:
-                found.append((moment, offset))
-                at = offset
-        return found
+        entries: list[tuple[int, int]] = []
+        last = self.base
+        for micros, offset in TIME.iter_unpack(data[: len(data) // TIME.size * TIME.size]):
+            if last <= offset <= end:
+                entries.append((micros, offset))
+                last = offset
+        return entries
 
     def last_written(self) -> int:
-        """When it was last appended to, in microseconds: as its time index has it, else the file."""
-        found = self.times()
-        return found[-1][0] if found else os.stat(self.path).st_mtime_ns // 1_000
+        """Return the time of the last append in microseconds: from the time index, or else of the file."""
+        entries = self.times()
+        return entries[-1][0] if entries else os.stat(self.path).st_mtime_ns // 1_000
 
     def unlink(self) -> None:
-        """Remove it; readers that have it open go on reading."""
+        """Delete the segment; readers that have it open can still read it."""
         for path in (self.path, self.times_path):
             Path(path).unlink(missing_ok=True)
 
@@ -116,8 +119,8 @@ class Segment:
 class Partition:
     """A folder of segments.
 
-    They are listed again only when the newest is gone or another follows it. A
-    list may so name segments that have expired: whoever finds one missing lists anew.
+    The list of segments is cached until the newest one is deleted or followed by another. It may therefore contain
+    expired segments; methods that find one missing list the folder again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,79 +128,82 @@ class Partition:
         self._known: Sequence[Segment] = ()
 
     def segments(self, *, anew: bool = False) -> Sequence[Segment]:
-        """The segments, oldest first."""
+        """Return the segments, oldest first; `anew` lists the folder even if the cached list seems current."""
         known = self._known
         if anew or not known or not known[-1].is_newest():
             self._known = known = segments_of(self.folder)
         return known
 
     def sizes(self) -> list[tuple[str, int]]:
-        """The files that change when something is appended, and their sizes now; -1: not there yet."""
+        """Return the files that change when a record is appended, with their sizes; -1: the file does not exist yet."""
         segments = self.segments()
         newest = segments[-1] if segments else Segment(self.folder, 0)
         size = size_of(newest.path)
-        found = [(newest.path, size)]
+        sizes = [(newest.path, size)]
         if size > 0:
-            found.append((Segment(self.folder, newest.base + size).path, -1))
-        return found
+            sizes.append((Segment(self.folder, newest.base + size).path, -1))
+        return sizes
 
     def begin(self) -> int:
-        """The offset of the oldest record that is left."""
+        """Return the offset of the oldest record."""
         segments = self.segments(anew=True)
         return segments[0].base if segments else 0
 
     def end(self) -> int:
-        """The offset behind the newest record."""
+        """Return the offset after the newest complete record."""
         while segments := self.segments(anew=True):
             try:
                 return segments[-1].end()
             except FileNotFoundError:
-                continue  # rolled and expired since it was listed
+                continue  # expired after the folder was listed
         return 0
 
     def since(self, micros: int) -> int:
-        """The offset of the last entry of any time index before a moment."""
+        """Return an offset at or before the first record that was appended at or after a time, by the time index."""
         segments = self.segments(anew=True)
-        at = segments[0].base if segments else 0
+        result = segments[0].base if segments else 0
         for segment in segments:
-            for moment, offset in segment.times():
-                if moment >= micros:
-                    return at
-                at = offset
-        return at
+            for time_micros, offset in segment.times():
+                if time_micros >= micros:
+                    return result
+                result = offset
+        return result
 
-    def read(self, offset: int | None, most: int) -> Found:
-        """Whole records from an offset on, or from the oldest, through as many segments as it takes."""
+    def read(self, offset: int | None, max_records: int) -> PartitionRead:
+        """Return complete records from an offset, or from the oldest one if None; crosses segments.
+
+        Raises CursorError if the offset is beyond the end or inside a record.
+        """
         segments = self.segments()
         while True:
             try:
-                return self._read(segments, offset, most)
+                return self._read(segments, offset, max_records)
             except FileNotFoundError:
                 segments = self.segments(anew=True)
 
-    def _read(self, segments: Sequence[Segment], offset: int | None, most: int) -> Found:
+    def _read(self, segments: Sequence[Segment], offset: int | None, max_records: int) -> PartitionRead:
         if not segments:
             if offset:
                 stream, partition = self.folder.rsplit("/", 2)[1:]
                 raise beyond_end(stream, partition, offset, 0)
-            return Found(0, [])
+            return PartitionRead(0, [])
         oldest = segments[0].base
         start = at = oldest if offset is None else max(offset, oldest)
         records: list[bytes] = []
         n = bisect_right(segments, at, key=lambda segment: segment.base) - 1
-        while len(records) < most:
-            at = segments[n].read(at, most, records)
+        while len(records) < max_records:
+            at = segments[n].read(at, max_records, records)
             n += 1
-            if n == len(segments) or len(records) >= most:
+            if n == len(segments) or len(records) >= max_records:
                 break
-            if segments[n].base != at:  # a segment is lost, or the end of one
+            if segments[n].base != at:  # a segment, or the end of one, is missing
                 if records:
-                    break  # the next read tells
+                    break  # the next read reports the gap
                 start = at = segments[n].base
-        return Found(start, records)
+        return PartitionRead(start, records)
 
     def has_more(self, offset: int | None) -> bool:
-        """Say whether a read from an offset on would find something, or something wrong."""
+        """True if a read from an offset would return a record or raise an error."""
         segments = self.segments()
         while segments:
             at = segments[0].base if offset is None else offset
@@ -210,14 +216,14 @@ class Partition:
 
 
 def segments_of(folder: str) -> list[Segment]:
-    """List a partition's segments, oldest first."""
+    """List the segments in a folder, oldest first."""
     with os.scandir(folder) as files:
         bases = [int(file.name[:-4]) for file in files if file.name.endswith(".log")]
     return [Segment(folder, base) for base in sorted(bases)]
 
 
 def size_of(path: str) -> int:
-    """How large a file is; -1: there is none."""
+    """Return the size of a file in bytes; -1 if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -225,12 +231,12 @@ def size_of(path: str) -> int:
 
 
 def whole(file: int, size: int) -> int:
-    """How many bytes of a file are whole lines: up to its last newline."""
+    """Return the number of bytes up to and including the last newline of an open file of this size."""
     end = size
     while end > 0:
         begin = max(0, end - 65_536)
-        found = os.pread(file, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
+        newline = os.pread(file, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
         end = begin
     return 0

@@ -1,4 +1,4 @@
-"""How a client signs in to Kafka and encrypts its connections: for the log, and for topics that are sources."""
+"""Sign-in (SASL) and encryption (TLS) of Kafka clients, for the log and for topics that are sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOGIN_MODULES: dict[Mechanism, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """A user name and a password, sent or proven by a mechanism."""
+    """A user name and a password, and the SASL mechanism that they are used with."""
 
     mechanism: Mechanism
     username: str
@@ -33,11 +33,11 @@ class Tls:
     """Certificates of a TLS client, as PEM files."""
 
     ca: str | None = None
-    """Who may sign the server's certificate; None: whoever this machine trusts."""
+    """Certificate authorities for the server's certificate; None: those that this machine trusts."""
     cert: str | None = None
-    """Our own certificate, with its chain; None: we show none."""
+    """The client certificate, with its chain; None: the client sends none."""
     key: str | None = None
-    """The key of our certificate, without a passphrase."""
+    """The key of the client certificate, without a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class KafkaSecurity:
         return encrypted if self.sasl is None else f"SASL_{encrypted}"
 
     def settings(self) -> dict[str, str]:
-        """Settings for librdkafka (`confluent_kafka`). Reads the password now; empty without any security.
+        """Return the settings for librdkafka (`confluent_kafka`); empty without any security.
 
-        Raises EnvironmentProblem where the password or a file can't be read.
+        Reads the password at each call. Raises EnvironmentProblem if the password or a file can't be read.
         """
         if self.sasl is None and self.tls is None:
             return {}
@@ -75,14 +75,15 @@ class KafkaSecurity:
             files = {"ca": self.tls.ca, "certificate": self.tls.cert, "key": self.tls.key}
             for name, path in files.items():
                 if path is not None:
-                    _pem(path)  # librdkafka would say less of what is wrong with it
+                    _pem(path)  # librdkafka's own error does not name the file
                     settings[f"ssl.{name}.location"] = path
         return settings
 
     def java_settings(self) -> dict[str, str]:
-        """Settings for Kafka's Java client. Reads the password and the certificates now; empty without any security.
+        """Return the settings for Kafka's Java client; empty without any security.
 
-        Certificates are given as text, not as paths: the client may run on another machine than this one.
+        Reads the password and the certificates at each call. Certificates are passed as text, not as paths, since the
+        client may run on another machine. Raises EnvironmentProblem if the password or a file can't be read.
         """
         if self.sasl is None and self.tls is None:
             return {}
@@ -115,7 +116,7 @@ def _quoted(text: str) -> str:
 
 
 def _private_key(path: str) -> str:
-    """A private key in the one form that Kafka's Java client reads, PKCS #8 without a passphrase."""
+    """Return a private key in PKCS #8 without a passphrase, the only form that Kafka's Java client reads."""
     text = _pem(path)
     if "-----BEGIN PRIVATE KEY-----" not in text:
         raise EnvironmentProblem(
@@ -129,5 +130,5 @@ def _pem(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no PEM file"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
         raise EnvironmentProblem(f"TLS for Kafka: can't read {path!r}: {reason}") from None

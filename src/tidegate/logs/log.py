@@ -1,4 +1,4 @@
-"""What every log promises."""
+"""The contract of a log, and what all backends share: names, checks, errors."""
 
 from __future__ import annotations
 
@@ -16,135 +16,142 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long a stream is kept: whichever of the two is reached first. None: no limit."""
+    """How long, and up to which size, a stream keeps records; the first limit reached counts. None: no limit."""
 
     age_s: float | None = None
     size_bytes: int | None = None
-    """Of each partition."""
+    """For each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that a cursor has missed: they had expired before they were read."""
+    """Records that expired before the reader of a cursor came to them."""
 
     partition: str
     missed_from: int
     resumed_at: int
     at_origin: bool = False
-    """Whether that was at another broker: then these are its offsets, not this log's."""
+    """True if the records were lost at another broker; then the offsets are those of its log, not of this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Some records in the order of their partition, and where to go on."""
+    """The result of one read: records, in order within each partition, and the cursor for the next read."""
 
     records: tuple[bytes, ...]
     places: tuple[tuple[str, int], ...]
     """Partition and offset of each record."""
     cursor: Cursor
-    """Behind the last of them."""
+    """After the last record."""
     gaps: tuple[Gap, ...] = ()
 
 
 class EventLog(Protocol):
-    """Named, append-only, replayable streams in partitions.
+    """Named, append-only, replayable streams in partitions. Thread-safe.
 
-    One writer a partition; any number of readers, in any process, without a lock.
-    A reader sees whole records only, each partition in order.
+    Each partition has one writer and any number of readers, in any process, without a lock. A reader sees only
+    complete records, and each partition in order. Every method blocks. All but `create`, `streams` and `close` raise
+    LogError for an unknown stream, and CursorError for a cursor of another generation or beyond the end.
     """
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
-        """Make a stream, or add partitions to it; nothing where all are there."""
+        """Create a stream, or add partitions to it; does nothing if all exist."""
 
     def streams(self) -> list[str]:
-        """The names of all streams."""
+        """Return the names of all streams."""
 
     def partitions(self, stream: str) -> list[str]:
-        """The names of a stream's partitions, as cursors have them."""
+        """Return the names of a stream's partitions, as cursors have them."""
 
     def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
-        """Add records, all or none, and give the offset behind the last; durable as the log's settings say."""
+        """Append records, all or none, and return the offset after the last.
+
+        Whether they are on disk by then depends on the settings of the log.
+        """
 
     def begin(self, stream: str) -> Cursor:
-        """Before the oldest record that is left."""
+        """Return the cursor before the oldest record."""
 
     def end(self, stream: str) -> Cursor:
-        """Behind the newest record."""
+        """Return the cursor after the newest record."""
 
     def since(self, stream: str, micros: int) -> Cursor:
-        """At or shortly before the first record that was appended at a moment or later."""
+        """Return a cursor at or shortly before the first record that was appended at or after a time."""
 
-    def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-        """Read on from a cursor, at most so many records; none: the end is reached.
+    def read(self, stream: str, cursor: Cursor, max_records: int = 1_000) -> Read:
+        """Read records from a cursor, without waiting for new ones. No records: the cursor is at the end.
 
-        Partitions share what may be read, so that none waits for a busier one.
+        Each partition gets a share of `max_records`, so that a busy one does not hold up the others.
         """
 
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
-        """Return as soon as there is something to read from a cursor on, or a gap to tell: true; else false."""
+        """Return True as soon as a read from the cursor would return a record or a gap; False after the timeout."""
 
     def expire(self, stream: str, retention: Retention) -> int:
-        """Let go of what is older or more than a retention allows; give the bytes that were freed."""
+        """Delete the oldest records beyond a retention, and return the number of bytes freed."""
 
     def delete(self, stream: str) -> None:
-        """Forget a stream and all its records."""
+        """Delete a stream and all its records."""
 
     def close(self) -> None:
-        """Make all that was appended durable, and let go of files and connections."""
+        """Make all appended records durable, and close files and connections."""
 
 
 def tail(
-    log: EventLog, stream: str, cursor: Cursor, stop: Event, *, most: int = 1_000, look_s: float = 0.1
+    log: EventLog, stream: str, cursor: Cursor, stop: Event, *, max_records: int = 1_000, poll_interval_s: float = 0.1
 ) -> Iterator[Read]:
-    """Read from a cursor on, and then what comes, until `stop` is set; each with records or a gap to tell.
+    """Yield reads from a cursor, then new records as they come, until `stop` is set. No read is empty.
 
-    `stop` is looked at every so often while nothing comes.
+    While nothing comes, `stop` is checked every `poll_interval_s`.
     """
     while not stop.is_set():
-        if log.wait(stream, cursor, look_s):
-            read = log.read(stream, cursor, most)
+        if log.wait(stream, cursor, poll_interval_s):
+            read = log.read(stream, cursor, max_records)
             cursor = read.cursor
             if read.records or read.gaps:
                 yield read
 
 
-# What logs say in the same words ------------------------------------------------
+# Checks and errors that all backends share ---------------------------------------
 
 
 def is_name(text: str) -> bool:
-    """Say whether a text can name a stream or a partition."""
+    """True if a text can be the name of a stream or a partition."""
     return _NAME.fullmatch(text) is not None
 
 
 def need_names(names: Iterable[str]) -> None:
-    """Refuse names that a folder or a topic can't have."""
+    """Raise LogError for a name that a folder or a topic can't have."""
     for name in names:
         if not is_name(name):
-            raise LogError(f"bad name {name!r}; expected letters, digits, _ . @ and -, at most 128")
+            raise LogError(f"invalid name {name!r}; expected at most 128 letters, digits, _ . @ and -")
 
 
 def need_records(records: Sequence[bytes]) -> None:
-    """Refuse what is not one JSON object on one line, by its first byte and its newlines."""
+    """Raise LogError for a record that is not one JSON object on one line. Checks the first byte and newlines only."""
     for n, record in enumerate(records):
         if not record.startswith(b"{") or b"\n" in record:
             raise LogError(f"record {n}: expected one JSON object on one line, not {record[:60]!r}")
 
 
 def no_stream(stream: str, known: Iterable[str]) -> LogError:
-    """A stream that is not there, and the nearest that is."""
+    """Return the error for a stream that does not exist, with a similar name that does."""
     return LogError(f"no stream {stream!r}{did_you_mean(stream, known)}")
 
 
 def no_partition(stream: str, partition: str, known: Iterable[str]) -> LogError:
-    """A partition that a stream does not have, and the nearest it has."""
+    """Return the error for a partition that does not exist, with a similar name that does."""
     return LogError(f"{stream!r} has no partition {partition!r}{did_you_mean(partition, known)}")
 
 
 def another_generation(stream: str) -> CursorError:
-    """A cursor of a stream that is no more, though one of its name is."""
-    return CursorError(f"the cursor is of another {stream!r}: it was deleted and made again; begin anew")
+    """Return the error for a cursor of another stream, or of a deleted stream whose name is in use again."""
+    return CursorError(
+        f"the cursor belongs to another stream, or {stream!r} was deleted and created again since; "
+        "start without a cursor"
+    )
 
 
 def beyond_end(stream: str, partition: str, offset: int, end: int) -> CursorError:
-    """A cursor that points where nothing was written yet."""
+    """Return the error for a cursor beyond the last record."""
     return CursorError(f"offset {offset} of {stream}/{partition} is beyond its end, {end}")

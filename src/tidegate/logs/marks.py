@@ -1,9 +1,8 @@
-"""Records that a pipeline wrote again after a failure, and how a reader leaves them out.
+"""Detects records that a pipeline wrote again after a failure, so that readers can skip them.
 
-A record that was made of another says so: `"_src":"<stream>/<partition>:<position>"`,
-with `.<child>` behind it where several were made of one. All that come from one
-partition of a source lie in its order, so whoever knows how far it has read
-knows what is a repeat.
+A record that was derived from another names its source: `"_src":"<stream>/<partition>:<offset>"`, followed by
+`.<number>` if several records were derived from one. Records from one source partition are stored in the order of that
+partition. So a record at or below the highest source offset read so far is a repeat.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import re
 
 from tidegate.logs.cursor import Mark
 
-# Inside a JSON text every quote has a backslash before it, so this is a key, of the record or of an object in it.
+# Quotes inside a JSON string are escaped, so a match is a key: of the record itself, or of an object in it.
 _KEY = re.compile(rb'"_src"\s*:\s*"([^"\\]*)"')
 _SOURCE = re.compile(r"(.+):([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
 
 def is_repeat(record: bytes, marks: dict[str, Mark]) -> bool:
-    """Say whether a record is at or below the mark of its source; if not, the mark moves up to it.
+    """True if a record is at or below the mark of its source partition; otherwise moves the mark up to it.
 
     >>> marks: dict[str, Mark] = {}
     >>> [is_repeat(b'{"_src":"gps/0:%d"}' % n, marks) for n in (1, 2, 1, 2, 3)]
@@ -30,35 +29,35 @@ def is_repeat(record: bytes, marks: dict[str, Mark]) -> bool:
     source = source_of(record)
     if source is None:
         return False
-    name, reached = source
-    known = marks.get(name)
-    if known is not None and _place(reached) <= _place(known):
+    partition, position = source
+    mark = marks.get(partition)
+    if mark is not None and _comparable(position) <= _comparable(mark):
         return True
-    marks[name] = reached
+    marks[partition] = position
     return False
 
 
 def source_of(record: bytes) -> tuple[str, Mark] | None:
-    """Which partition of which stream a record was made of, and of what in it; None where it does not say.
+    """Return the source partition of a record and the position in it; None if the record names no source.
 
     >>> source_of(b'{"n":1,"_src":"gps/0:77.2"}')
     ('gps/0', (77, 2))
     """
-    found = _KEY.search(record)
-    if found is None:
+    key = _KEY.search(record)
+    if key is None:
         return None
-    text: object = found[1].decode(errors="replace")
-    if record.count(b"{") > 1:  # it may be a key of an inner object
+    text: object = key[1].decode(errors="replace")
+    if record.count(b"{") > 1:  # the key may belong to an inner object
         try:
             text = json.loads(record).get("_src")
         except ValueError:
             return None
-    said = _SOURCE.fullmatch(text) if isinstance(text, str) else None
-    if said is None:
+    source = _SOURCE.fullmatch(text) if isinstance(text, str) else None
+    if source is None:
         return None
-    position = int(said[2])
-    return said[1], position if said[3] is None else (position, int(said[3]))
+    offset = int(source[2])
+    return source[1], offset if source[3] is None else (offset, int(source[3]))
 
 
-def _place(mark: Mark) -> tuple[int, int]:
+def _comparable(mark: Mark) -> tuple[int, int]:
     return (mark, -1) if isinstance(mark, int) else mark

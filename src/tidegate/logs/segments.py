@@ -1,13 +1,13 @@
-"""The embedded log: append-only files, one folder a partition, one JSON object a line.
+"""The log of files: append-only segments, one folder per partition, one JSON object per line.
 
-    data/gps/generation            made with the stream: what cursors are checked against
+    data/gps/generation                      written when the stream is created; cursors are checked against it
     data/gps/0/00000000000000000000.log      offsets are bytes from the partition's first record
     data/gps/0/00000000000067108911.log      a segment is named by its first offset
-    data/gps/0/00000000000067108911.times    every so often: a moment, and the offset at it
+    data/gps/0/00000000000067108911.times    time index: append times with the offsets at which they begin
 
-One writer a partition, any number of readers in any process, no locks: a record
-is there when its newline is. What a crash leaves behind the last newline is cut
-off when the partition is next written to. A person can `tail -f` it.
+Each partition has one writer and any number of readers, in any process, without locks: a record is complete when its
+newline is written. An incomplete record that a crash leaves is removed when the partition is next written to. The
+files can be read with `tail -f`.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from tidegate.logs.log import (
 from tidegate.logs.writer import Writer, WriterClosed
 
 FSYNC = ("never", "append")
-"""When what was appended is forced to disk: left to the system, or before `append` returns. Threads that append
-at once share one."""
+"""When appended records are synced to disk: `never` leaves it to the system, `append` syncs before `append` returns.
+Threads that append at the same time share one sync."""
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 
-LOOK_S = (0.001, 0.005)
-"""How long a reader that waits sleeps between two looks: at first, and at most."""
+POLL_INTERVAL_S = (0.001, 0.005)
+"""The first and the longest pause between two checks of the file sizes, while a reader waits."""
 
-LOOK_AT_ALL_S = 0.25
-"""How often it looks for more than the sizes of the files it knows."""
+RESCAN_INTERVAL_S = 0.25
+"""How often a waiting reader checks for new partitions and another generation."""
 
-_GONE = ".deleted-"
+_DELETED_PREFIX = ".deleted-"
 
 
 def now_micros() -> int:
-    """The moment, in microseconds since 1970 UTC."""
+    """Return the time in microseconds since 1970 UTC."""
     return time.time_ns() // 1_000
 
 
 class SegmentLog:
-    """Streams as folders of files."""
+    """Streams as folders of files. Thread-safe; other processes may read, and write to other partitions."""
 
     def __init__(
         self,
@@ -72,13 +72,14 @@ class SegmentLog:
             raise LogError(f"unknown fsync {fsync!r}; expected one of {', '.join(FSYNC)}")
         self._root, self._fsync, self._segment_bytes, self._clock = root, fsync, segment_bytes, clock
         self._writers: dict[tuple[str, str], Writer] = {}
-        self._read: dict[tuple[str, str, str], Partition] = {}
+        self._partitions_read: dict[tuple[str, str, str], Partition] = {}
+        """By stream, generation and name."""
         self._lock = Lock()
 
     # Streams -------------------------------------------------------------------
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
-        """Make a stream, or add partitions to it."""
+        """Create a stream, or add partitions to it; does nothing if all exist."""
         need_names((stream, *partitions))
         folder = self._root / stream
         while True:
@@ -87,36 +88,36 @@ class SegmentLog:
                     (folder / partition).mkdir(parents=True, exist_ok=True)
                 _write_new(folder / "generation", secrets.token_hex(4).encode())
             except FileNotFoundError:
-                continue  # deleted meanwhile
+                continue  # another process has deleted the stream
             except FileExistsError:
                 pass
             return
 
     def streams(self) -> list[str]:
-        """The names of all streams."""
-        found = (path.parent.name for path in self._root.glob("*/generation"))
-        return sorted(name for name in found if is_name(name))
+        """Return the names of all streams."""
+        names = (path.parent.name for path in self._root.glob("*/generation"))
+        return sorted(name for name in names if is_name(name))
 
     def partitions(self, stream: str) -> list[str]:
-        """The names of a stream's partitions."""
+        """Return the names of a stream's partitions."""
         return self._partitions(stream)
 
     def delete(self, stream: str) -> None:
-        """Forget a stream and all its records."""
+        """Delete a stream and all its records."""
         folder = self._folder(stream)
         with self._lock:
-            for key in [key for key in self._writers if key[0] == stream]:
-                self._writers.pop(key).close()
-            for read in [read for read in self._read if read[0] == stream]:
-                del self._read[read]
-        # At once: whoever makes it again meanwhile finds nothing of the old one, and loses nothing of the new.
+            for partition in [partition for name, partition in self._writers if name == stream]:
+                self._writers.pop((stream, partition)).close()
+            for key in [key for key in self._partitions_read if key[0] == stream]:
+                del self._partitions_read[key]
+        # The rename is atomic: a process that creates the stream again never mixes old files with new ones.
         with suppress(FileNotFoundError):
-            folder.rename(self._root / f"{_GONE}{secrets.token_hex(4)}")
-        for left in self._root.glob(f"{_GONE}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            folder.rename(self._root / f"{_DELETED_PREFIX}{secrets.token_hex(4)}")
+        for deleted in self._root.glob(f"{_DELETED_PREFIX}*"):
+            shutil.rmtree(deleted, ignore_errors=True)
 
     def close(self) -> None:
-        """Make all that was appended durable, and close the files."""
+        """Sync all appended records to disk, and close the files."""
         with self._lock:
             for writer in self._writers.values():
                 writer.close()
@@ -125,31 +126,31 @@ class SegmentLog:
     # Writing -------------------------------------------------------------------
 
     def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
-        """Add records, all or none, and give the offset behind the last."""
+        """Append records, all or none, and return the offset after the last."""
         need_records(records)
         while True:
             writer = self._writer(stream, partition)
             try:
                 return writer.append(records)
             except WriterClosed:
-                self._forget(stream, partition, writer)  # deleted, and perhaps made again: look
+                self._forget(stream, partition, writer)  # the stream was deleted, and perhaps created again: try again
             except LogError:
-                self._forget(stream, partition, writer)  # what is on disk counts, not what was thought of it
+                self._forget(stream, partition, writer)  # the next append reads the state of the files again
                 raise
 
     def _writer(self, stream: str, partition: str) -> Writer:
-        found = self._writers.get((stream, partition))
-        if found is None:
+        writer = self._writers.get((stream, partition))
+        if writer is None:
             folder = self._partition(stream, partition)
             with self._lock:
-                found = self._writers.get((stream, partition))
-                if found is None:
+                writer = self._writers.get((stream, partition))
+                if writer is None:
                     try:
-                        found = Writer(folder, self._fsync, self._segment_bytes, self._clock)
+                        writer = Writer(folder, self._fsync, self._segment_bytes, self._clock)
                     except FileNotFoundError as exc:
                         raise no_stream(stream, self.streams()) from exc
-                    self._writers[stream, partition] = found
-        return found
+                    self._writers[stream, partition] = writer
+        return writer
 
     def _forget(self, stream: str, partition: str, writer: Writer) -> None:
         with self._lock:
@@ -161,19 +162,19 @@ class SegmentLog:
     # Reading -------------------------------------------------------------------
 
     def begin(self, stream: str) -> Cursor:
-        """Before the oldest record that is left."""
-        return self._at(stream, Partition.begin)
+        """Return the cursor before the oldest record."""
+        return self._cursor(stream, Partition.begin)
 
     def end(self, stream: str) -> Cursor:
-        """Behind the newest record."""
-        return self._at(stream, Partition.end)
+        """Return the cursor after the newest record."""
+        return self._cursor(stream, Partition.end)
 
     def since(self, stream: str, micros: int) -> Cursor:
-        """At or shortly before the first record that was appended at a moment or later."""
-        return self._at(stream, lambda partition: partition.since(micros))
+        """Return a cursor at or shortly before the first record that was appended at or after a time."""
+        return self._cursor(stream, lambda partition: partition.since(micros))
 
-    def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-        """Read on from a cursor, at most so many records, from each partition its share."""
+    def read(self, stream: str, cursor: Cursor, max_records: int = 1_000) -> Read:
+        """Read at most `max_records` records from a cursor, a share from each partition."""
         records: list[bytes] = []
         places: list[tuple[str, int]] = []
         gaps: list[Gap] = []
@@ -181,65 +182,65 @@ class SegmentLog:
         try:
             partitions = self._reading(stream, cursor)
             for n, (name, partition) in enumerate(partitions):
-                share = -(-(most - len(records)) // (len(partitions) - n))
+                share = -(-(max_records - len(records)) // (len(partitions) - n))
                 if not share:
                     continue
-                asked = offsets.get(name)
-                found = partition.read(asked, share)
-                at = found.start
-                if asked is not None and at != asked:
-                    gaps.append(Gap(name, asked, at))
-                for record in found.records:
-                    places.append((name, at))
-                    at += len(record) + 1
-                records += found.records
-                offsets[name] = at
+                requested = offsets.get(name)
+                result = partition.read(requested, share)
+                offset = result.start
+                if requested is not None and offset != requested:
+                    gaps.append(Gap(name, requested, offset))
+                for record in result.records:
+                    places.append((name, offset))
+                    offset += len(record) + 1
+                records += result.records
+                offsets[name] = offset
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
         if records and self._generation(stream) != cursor.generation:
-            raise another_generation(stream)  # while it was read
+            raise another_generation(stream)  # the stream was replaced during the read
         return Read(tuple(records), tuple(places), Cursor(cursor.generation, offsets, cursor.marks), tuple(gaps))
 
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
-        """Look at the files' sizes, every millisecond at first, every five at last.
+        """Poll the sizes of the files: after a millisecond at first, then up to every five.
 
-        Looks that find no size changed cost two `stat` a partition; now and then one looks for all else:
-        other partitions, another generation.
+        A poll costs two `stat` calls per partition. New partitions and another generation are noticed within
+        `RESCAN_INTERVAL_S`.
         """
-        until = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 partitions = self._reading(stream, cursor)
-                # Sizes first: what comes between the two is seen as a change.
+                # Sizes first: a record that is appended before `has_more` looks then counts as a change.
                 sizes = [size for _, partition in partitions for size in partition.sizes()]
                 if any(partition.has_more(cursor.offsets.get(name)) for name, partition in partitions):
                     return True
             except FileNotFoundError as exc:
                 raise no_stream(stream, self.streams()) from exc
-            look_again = min(until, time.monotonic() + LOOK_AT_ALL_S)
-            if not _changes(sizes, look_again) and look_again == until:
+            rescan_at = min(deadline, time.monotonic() + RESCAN_INTERVAL_S)
+            if not _wait_for_change(sizes, rescan_at) and rescan_at == deadline:
                 return False
 
     def _reading(self, stream: str, cursor: Cursor) -> list[tuple[str, Partition]]:
-        """The partitions as readers know them; of a stream that is made again, others."""
+        """Return the stream's partitions by name. Raises CursorError for a cursor of another generation."""
         if cursor.generation != self._generation(stream):
             raise another_generation(stream)
-        found = []
+        partitions = []
         for name in self._partitions(stream):
             key = (stream, cursor.generation, name)
-            partition = self._read.get(key)
+            partition = self._partitions_read.get(key)
             if partition is None:
-                partition = self._read[key] = Partition(self._root / stream / name)
-            found.append((name, partition))
-        return found
+                partition = self._partitions_read[key] = Partition(self._root / stream / name)
+            partitions.append((name, partition))
+        return partitions
 
-    # Keeping -------------------------------------------------------------------
+    # Retention -----------------------------------------------------------------
 
     def expire(self, stream: str, retention: Retention) -> int:
-        """Let go of whole segments, the oldest first; never of the one that is written to."""
+        """Delete whole segments, oldest first, but never the newest one; return the number of bytes freed."""
         freed = 0
         for partition in self._partitions(stream):
-            # Others may expire the same stream: what they were faster with is no longer counted.
+            # Another process may expire the same stream; segments that it deletes first are not counted.
             with suppress(FileNotFoundError):
                 segments = segments_of(str(self._root / stream / partition))
                 sizes = [segment.size() for segment in segments]
@@ -255,10 +256,10 @@ class SegmentLog:
 
     # Folders -------------------------------------------------------------------
 
-    def _at(self, stream: str, place: Callable[[Partition], int]) -> Cursor:
+    def _cursor(self, stream: str, offset_of: Callable[[Partition], int]) -> Cursor:
         generation = self._generation(stream)
         try:
-            offsets = {name: place(Partition(self._root / stream / name)) for name in self._partitions(stream)}
+            offsets = {name: offset_of(Partition(self._root / stream / name)) for name in self._partitions(stream)}
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
         return Cursor(generation, offsets)
@@ -277,8 +278,8 @@ class SegmentLog:
 
     def _partitions(self, stream: str) -> list[str]:
         try:
-            with os.scandir(self._folder(stream)) as found:
-                return sorted(each.name for each in found if each.is_dir())
+            with os.scandir(self._folder(stream)) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
 
@@ -289,20 +290,20 @@ class SegmentLog:
         return self._root / stream / partition
 
 
-def _changes(sizes: Sequence[tuple[str, int]], until: float) -> bool:
-    """Wait until a file's size is another, or a moment has come."""
-    pause = LOOK_S[0]
+def _wait_for_change(sizes: Sequence[tuple[str, int]], deadline: float) -> bool:
+    """Return True as soon as a file has another size than given; False at the deadline, a monotonic time."""
+    pause_s, max_pause_s = POLL_INTERVAL_S
     while all(size_of(path) == size for path, size in sizes):
-        left = until - time.monotonic()
-        if left <= 0:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
             return False
-        time.sleep(min(pause, left))
-        pause = min(pause * 1.2, LOOK_S[1])
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(pause_s * 1.2, max_pause_s)
     return True
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Make a file that is there with all its content or not at all, unless there is one."""
+    """Create a file atomically with its content. Raises FileExistsError if there is one."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     draft.write_bytes(data)
     try:

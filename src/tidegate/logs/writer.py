@@ -1,4 +1,4 @@
-"""The one that appends to a partition of the embedded log."""
+"""Appends to one partition of the log of files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from tidegate.errors import LogError
 from tidegate.logs.files import TIME, Segment, segments_of, whole
 
 TIME_EVERY_BYTES = 64 * 1024
-"""How much is appended between two entries of the time index."""
+"""Bytes between two entries of the time index."""
 
 
-class WriterClosed(Exception):  # noqa: N818 - no error: whoever appends opens the partition again
-    """The files were closed, or removed by another process."""
+class WriterClosed(Exception):  # noqa: N818 - control flow: the caller opens the partition again
+    """The files of the partition were closed, or deleted by another process."""
 
 
 class Writer:
-    """Appends to the newest segment, begins new ones, keeps the time index."""
+    """Appends to the newest segment, starts new segments, and writes the time index. Thread-safe.
+
+    A crash may leave an incomplete record at the end of the newest segment; opening a writer removes it.
+    """
 
     def __init__(self, folder: Path, fsync: str, segment_bytes: int, clock: Callable[[], int]) -> None:
         self._folder, self._fsync, self._segment_bytes, self._clock = str(folder), fsync, segment_bytes, clock
@@ -33,16 +36,17 @@ class Writer:
         self._file = self._open(self._base)
         size = os.fstat(self._file).st_size
         kept = whole(self._file, size)
-        if kept < size:  # a crash in the middle of a record
+        if kept < size:  # a crash has left an incomplete record
             os.ftruncate(self._file, kept)
         self._at = self._base + kept
-        _mend_times(Segment(self._folder, self._base), self._at)
+        _repair_time_index(Segment(self._folder, self._base), self._at)
         self._next_time = self._at
 
     def append(self, records: Sequence[bytes]) -> int:
-        """Write records with one call, so that a reader sees them in one piece as far as the system allows.
+        """Append records and return the offset after the last.
 
-        Where the disk refuses a part of them, what was written is taken back.
+        Writes all records with one system call, so that readers usually see them together. If the disk refuses a part
+        of them, the rest is removed again. Raises LogError for that, and WriterClosed if the files are closed.
         """
         data = b"".join([record + b"\n" for record in records])
         try:
@@ -71,38 +75,38 @@ class Writer:
         self._at += len(data)
 
     def _need_sole_writer(self) -> None:
-        """Notice a stream that another process has deleted, and one that writes here too."""
-        seen = os.fstat(self._file)
-        if seen.st_nlink == 0:
+        """Raise WriterClosed if another process has deleted the stream, LogError if another writes to the partition."""
+        status = os.fstat(self._file)
+        if status.st_nlink == 0:
             self._close()
             raise WriterClosed
-        if seen.st_size != self._at - self._base:
+        if status.st_size != self._at - self._base:
             self._close()
-            raise LogError(f"another process has written to {self._folder}; expected one writer a partition")
+            raise LogError(f"another process has written to {self._folder}; only one process may write to a partition")
 
     def _open(self, base: int) -> int:
         file = os.open(Segment(self._folder, base).path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         if self._fsync == "append":
-            # A file's name is its folder's data: unsynced, a power failure loses the file with all that is in it.
+            # The folder holds the name of a new file: unless it is synced, a power failure may lose the whole file.
             for folder in (self._folder, os.path.dirname(self._folder)):
                 _sync_folder(folder)
         return file
 
     def _roll(self) -> None:
-        self._note_time()  # when its last record came, at the latest
-        os.fsync(self._file)  # so that only the newest segment can be torn
+        self._note_time()  # an upper bound for the append time of the segment's last record
+        os.fsync(self._file)  # so that only the newest segment can end in an incomplete record
         file = self._open(self._at)
         os.close(self._file)
         self._file, self._base, self._next_time = file, self._at, self._at
 
     def _note_time(self) -> None:
-        """Add an entry to the time index: what is appended from here on is of now or later."""
+        """Add an entry to the time index: records from this offset on were appended now or later."""
         with open(Segment(self._folder, self._base).times_path, "ab") as file:
             file.write(TIME.pack(self._clock(), self._at))
         self._next_time = self._at + TIME_EVERY_BYTES
 
     def _make_durable(self, end: int) -> None:
-        """Wait until all up to an offset is on disk; one thread syncs for all that wait."""
+        """Wait until all records up to an offset are on disk; one thread syncs for all threads that wait."""
         with self._durable:
             while self._durable_at < end:
                 if self._flushing:
@@ -120,11 +124,11 @@ class Writer:
                     self._durable.notify_all()
 
     def _sync(self) -> int:
-        """Force to disk all that is written now, and say how far that is."""
+        """Sync all written records to disk, and return the offset after the last of them."""
         with self._lock:
             if self._closed:
-                return self._at  # closing has synced
-            file, reached = os.dup(self._file), self._at  # a copy: a roll may close the other meanwhile
+                return self._at  # `close` has synced
+            file, reached = os.dup(self._file), self._at  # a copy, since a roll may close the original during the sync
         try:
             os.fdatasync(file)
         finally:
@@ -132,7 +136,7 @@ class Writer:
         return reached
 
     def close(self) -> None:
-        """Sync and close."""
+        """Sync and close the files."""
         with self._lock:
             if not self._closed:
                 os.fsync(self._file)
@@ -143,8 +147,8 @@ class Writer:
         os.close(self._file)
 
 
-def _mend_times(segment: Segment, end: int) -> None:
-    """Cut off what a crash has torn: else every entry behind it would be read out of step."""
+def _repair_time_index(segment: Segment, end: int) -> None:
+    """Remove incomplete entries, and entries beyond the end, which a crash may leave."""
     try:
         file = os.open(segment.times_path, os.O_RDWR)
     except FileNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,14 +24,15 @@ from tidegate.services import audit_stream, catalog
 from tidegate.services.check import usable
 from tidegate.services.definitions import Definitions
 from tidegate.services.redaction import redact
+from tidegate.timing import Backoff
 
 LOOK_S = 0.25
 """Between two looks at the registry and the queries."""
 TELL_S = 1.0
 """Between two events of `_status`."""
 EXPIRE_S = 60.0
-BACKOFF_S = 1.0, 60.0
-"""The first pause before a service is started again, and the longest."""
+BACKOFF = Backoff(first_s=1.0, max_s=60.0, jitter=(0.75, 1.25))
+"""Delays before a service that failed is started again."""
 STEADY_S = 60.0
 """How long a service must run before its failures are forgiven."""
 START_WAIT_S = 5.0
@@ -292,9 +292,8 @@ class Runner:
         """Note why, and when to try again: soon, then ever less often, never at the same moment as others."""
         service = kept.registered.service.name
         self._stop(kept)
-        first, longest = BACKOFF_S
-        pause = min(longest, first * 2.0 ** min(kept.failures, 60)) * random.uniform(0.75, 1.25)
         kept.failures += 1
+        pause = BACKOFF.delay_s(kept.failures)
         kept.retry_at = time.monotonic() + pause
         kept.status.restarts += 1
         cause = redact(cause)

@@ -1,6 +1,6 @@
-"""For tests of what is built on Tidegate: a clock that is turned by hand, a log in memory, a sink that remembers.
+"""Test doubles for code that uses Tidegate: a manual clock, a log in memory, a recording sink.
 
-They keep the same promises as those of the machine: the log passes the contract that files and Kafka pass. Nothing
+They have the same contracts as the real ones: the log passes the tests that the logs of files and Kafka pass. Nothing
 here starts a process, opens a socket or sleeps.
 
 >>> import asyncio
@@ -13,9 +13,9 @@ here starts a process, opens a socket or sleeps.
 ...     hub = Hub(log)
 ...     hub.serve({"gps": schema})
 ...     hub.subscribe(sink.subscriber("gps", Filter("speed > 60", schema), log.begin("gps")))
-...     (found,) = await sink.wait_for(1)
+...     (event,) = await sink.wait_for(1)
 ...     await hub.close()
-...     return found.data["vid"]
+...     return event.data["vid"]
 >>> asyncio.run(first_fast())
 'B2'
 """

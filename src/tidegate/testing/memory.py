@@ -98,8 +98,8 @@ class MemoryLog:
         """Return the cursor at the first record that was appended at or after a time."""
         return self._at(stream, lambda partition: partition.first + bisect_left(partition.times, micros))
 
-    def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-        """Read at most `most` records from a cursor, a share from each partition."""
+    def read(self, stream: str, cursor: Cursor, max_records: int = 1_000) -> Read:
+        """Read at most `max_records` records from a cursor, a share from each partition."""
         records: list[bytes] = []
         places: list[tuple[str, int]] = []
         gaps: list[Gap] = []
@@ -107,7 +107,7 @@ class MemoryLog:
         with self._changed:
             partitions = self._reading(stream, cursor)
             for n, (name, partition) in enumerate(partitions):
-                share = -(-(most - len(records)) // (len(partitions) - n))
+                share = -(-(max_records - len(records)) // (len(partitions) - n))
                 requested = offsets.get(name, partition.first)
                 if not share:
                     continue

@@ -1,4 +1,4 @@
-"""A sink that remembers what came."""
+"""A sink that records the events and notices it gets."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 _numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event as a subscriber got it."""
+    """An event that was delivered to a subscriber."""
 
     subscriber: str
     id: str
     cursor: str
-    """Where to go on behind it."""
+    """The cursor after the event."""
     data: dict[str, Any]
-    """As it is sent plain, with its id and time, and just the attributes that were selected."""
+    """The event in plain format: id, time and the selected attributes."""
 
 
 class RecordingSink(Sink):
-    """Takes events until there are `room_for` that were not read yet: then it is full, as a slow reader's socket is.
+    """Records events. After `room_for` events it is full, like the socket of a slow reader, until `make_room`.
 
-    Several subscribers may share one. It belongs to the event loop that it is made in.
+    Several subscribers may share one sink. Use it only in the event loop in which it was created.
     """
 
     kind = "recording"
 
     def __init__(self, room_for: int | None = None) -> None:
-        """`room_for` None: any number."""
+        """`room_for` None: the sink is never full."""
         super().__init__()
         self.events: list[Recorded] = []
-        """All that came, the oldest first."""
+        """All events, oldest first."""
         self.notices: list[Notice] = []
         self._room_for, self._held = room_for, 0
         self._free, self._came = asyncio.Event(), asyncio.Event()
@@ -60,12 +60,15 @@ class RecordingSink(Sink):
         id_: str | None = None,
         select: Sequence[str] | None = None,
     ) -> Subscriber:
-        """Somebody who gets events here: all without a filter, from the beginning without a position."""
+        """Return a subscriber that delivers to this sink.
+
+        Without a filter it gets all events, without a position it starts at the beginning.
+        """
         encoding = Encoding("plain", None if select is None else tuple(select))
         return Subscriber(id_ or f"recording-{next(_numbers)}", service, filter_, self, encoding, position)
 
-    async def wait_for(self, events: int, timeout_s: float = PATIENCE_S) -> list[Recorded]:
-        """All that came, as soon as there are so many; `TimeoutError` where they do not come."""
+    async def wait_for(self, events: int, timeout_s: float = TIMEOUT_S) -> list[Recorded]:
+        """Wait until at least this many events were delivered, and return all of them. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while len(self.events) < events:
                 self._came.clear()
@@ -73,14 +76,14 @@ class RecordingSink(Sink):
         return list(self.events)
 
     def make_room(self) -> None:
-        """Have read all that came: there is room again."""
+        """Count all events as read, so that the sink is not full any more; `events` keeps them."""
         self._held = 0
         self._free.set()
 
-    # What a sink does ------------------------------------------------------------
+    # The contract of a sink ------------------------------------------------------
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> list[Recorded]:
-        """Events as they will be remembered."""
+        """Return events as they will be recorded."""
         return [
             Recorded(
                 to.subscriber.id,
@@ -92,7 +95,7 @@ class RecordingSink(Sink):
         ]
 
     def write(self, rendered: Any) -> bool:
-        """Remember them."""
+        """Record rendered events; returns False if the sink is full now."""
         self.events += rendered
         self._held += len(rendered)
         self._came.set()
@@ -101,10 +104,10 @@ class RecordingSink(Sink):
         return self._free.is_set()
 
     async def drain(self) -> None:
-        """Return when there is room."""
+        """Wait until the sink is not full."""
         await self._free.wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - of whichever
-        """Remember a notice."""
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - all share one list
+        """Record a notice."""
         self.notices.append(notice)
         self._came.set()

@@ -34,7 +34,7 @@ def test_every_kind_of_subscriber_gets_events_and_unsubscribes(tmp_path: Path) -
                     sent += 1
             return all(subscriber.events for subscriber in subscribers.subscribers)
 
-        until(all_have_events, "events at every subscriber", every_s=0.05)
+        until(all_have_events, "events at every subscriber", interval_s=0.05)
         subscribers.stop()
         assert {subscriber.kind for subscriber in subscribers.subscribers} == {"SSE", "WebSocket", "polling", "webhook"}
         summaries = [subscriber.summary() for subscriber in subscribers.subscribers]

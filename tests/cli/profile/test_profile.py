@@ -11,6 +11,7 @@ from tidegate.cli.profile.secret_reference import SecretReference
 from tidegate.cli.profile.spark import SparkSettings
 from tidegate.errors import EnvironmentProblem
 from tidegate.gateway.settings import AccessSettings, OidcSettings, Quotas
+from tidegate.logs.factory import KafkaLogSettings
 
 
 def test_embedded_profile_needs_no_file() -> None:
@@ -25,7 +26,7 @@ def test_profile_of_a_cluster_is_read(tmp_path: Path) -> None:
     )
     secret = SecretReference("file", str(tmp_path / "secret"), f"{path}: spark.spark.authenticate.secret")
     spark = SparkSettings({"spark.cores.max": "8", "spark.ui.enabled": "true"}, secret)
-    expected = Profile("spark://head:7077", spark, "head:9092")
+    expected = Profile("spark://head:7077", spark, KafkaLogSettings("head:9092"))
     assert load_profile(str(path)) == load_profile(str(path.with_suffix(""))) == expected
     (tmp_path / "secret").write_text("hush\n")
     assert spark.reveal() == {**spark.public, "spark.authenticate.secret": "hush"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from tests.polling import until_async as until
 from tests.registry import stores
 from tidegate.errors import LogError, RegistryError, TidegateError
 from tidegate.federation.link import (
@@ -157,13 +158,6 @@ class _Answered:
 
     async def close(self, reason: str) -> None:
         await self._connection.close(1000, reason[:100])
-
-
-async def until(is_so: Callable[[], bool], what: str) -> None:
-    async with asyncio.timeout(120):
-        while not is_so():  # noqa: ASYNC110 - what is waited for is in threads and files
-            await asyncio.sleep(0.005)
-    assert is_so(), what
 
 
 async def linked(here: Side, there: Side, service: str = "numbers@there") -> None:

@@ -257,7 +257,7 @@ def test_lost_events_are_one_gap_record_in_a_mirror(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_gap_record_is_refused(said: bytes) -> None:
-    with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
+    with pytest.raises(LogError, match=re.escape(f"expected a gap record, not {said!r}")):
         read_note(said)
 
 

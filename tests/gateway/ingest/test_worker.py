@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import KILLS
 from tests.gateway.ingest.kit import GPS, JSON, LINES, Broken, Stuck, gps, lines, streams
 from tests.pipelines.sources.kit import events, until
+from tests.polling import until_async
 from tidegate.errors import BodyError, MediaTypeError, NotAcknowledged, Overloaded, UnknownStream
 from tidegate.gateway.ingest import IngestSettings, IngestWorker, Receipt
 from tidegate.gateway.ingest.process import _groups
@@ -52,12 +53,6 @@ def written(folder: Path) -> list[dict[str, Any]]:
         return events(log, "s")
     finally:
         log.close()
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    """`until`, for what this very loop must see."""
-    while not true():  # noqa: ASYNC110 - what is awaited sets no event
-        await asyncio.sleep(0.005)
 
 
 def test_requests_are_answered_each_with_its_own(tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ def test_a_process_that_can_not_start_is_started_again(tmp_path: Path) -> None:
         with pytest.raises(Overloaded, match="the ingest process is starting; nothing of this was taken"):
             await worker.ingest("s", LINES, {}, lines([gps(1)]))
         (tmp_path / "mended").touch()
-        await eventually(lambda: worker.is_ready)
+        await until_async(lambda: worker.is_ready)
         assert (await worker.ingest("s", LINES, {}, lines([gps(1)]))).accepted == 1
 
     with_worker(tmp_path, body, partial(Broken, tmp_path), restart_s=0.01)
@@ -203,11 +198,11 @@ def test_killed_under_load_what_was_acknowledged_is_there_once(tmp_path: Path) -
                 group.create_task(produce(worker, who, stop))
             for _ in range(KILLS):
                 enough = len(acknowledged) + 600
-                await eventually(lambda enough=enough: len(acknowledged) >= enough)  # type: ignore[misc]
+                await until_async(lambda enough=enough: len(acknowledged) >= enough)  # type: ignore[misc]
                 assert worker.pid is not None
                 os.kill(worker.pid, signal.SIGKILL)
             enough = len(acknowledged) + 600
-            await eventually(lambda: len(acknowledged) >= enough)
+            await until_async(lambda: len(acknowledged) >= enough)
             stop.set()
 
     with_worker(tmp_path, body)

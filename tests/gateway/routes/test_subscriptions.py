@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +15,10 @@ import pytest
 
 from tests.gateway.routes.test_events import SSE, Events
 from tests.gateway.running import World
+from tests.polling import until as until
 from tidegate.model import Schema
 from tidegate.registry import Role
 from tidegate.subscriptions import Subscription, Webhook, changed, new_id, wants_handshake
-
-PATIENCE_S = 120.0
-
-
-def until(true: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        threading.Event().wait(0.005)
-    pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
 
 
 def made(http: httpx.Client, **said: Any) -> dict[str, Any]:
@@ -272,7 +260,7 @@ def test_cursor_of_another_stream_is_refused(world: World, http: httpx.Client) -
     other = http.get("/v1/services/fast/events").json()["cursor"]
     answer = http.post(path, json={"cursor": other})
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:tidegate:problem:bad-cursor")
-    assert "another 'gps'" in answer.json()["detail"]
+    assert "the cursor belongs to another stream, or 'gps' was deleted" in answer.json()["detail"]
     for bad in ({"cursor": 3}, {}, {"cursor": "x", "more": 1}):
         answer = http.post(path, json=bad)
         assert answer.status_code == 422

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import httpx
 
@@ -13,8 +12,8 @@ from tests.gateway.routes.test_discover import say
 from tests.gateway.routes.test_events import listening
 from tests.gateway.running import World
 from tests.gateway.transports.test_websocket import opened
+from tests.polling import until
 
-PATIENCE_S = 120.0
 BOUNDS = ("0.0005", "0.001", "0.002", "2.0", "+Inf")
 
 
@@ -24,11 +23,8 @@ def told(http: httpx.Client, name: str) -> float | None:
     return None if found is None else float(found[1])
 
 
-def until(http: httpx.Client, name: str, value: float) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while (found := told(http, name)) != value:
-        assert time.monotonic() < end, f"waited for {name} to be {value}, not {found}"
-        time.sleep(0.01)
+def await_metric(http: httpx.Client, name: str, value: float) -> None:
+    until(lambda: told(http, name) == value, f"{name} to be {value}")
 
 
 def test_events_are_counted_by_transport(world: World, http: httpx.Client) -> None:
@@ -46,7 +42,7 @@ def test_events_are_counted_by_transport(world: World, http: httpx.Client) -> No
         assert (told(http, 'tidegate_delivery_lag{service="gps"}') or 0) > 0
         client.say("credit", events=1_000)
         client.take(26)
-        until(http, 'tidegate_delivery_lag{service="gps"}', 0)
+        await_metric(http, 'tidegate_delivery_lag{service="gps"}', 0)
 
 
 def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, http: httpx.Client) -> None:
@@ -55,9 +51,9 @@ def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, ht
         hook = {"url": receiver.url, "batch": 10, "handshake": False}
         pushed = http.post("/v1/services/gps/subscriptions", json={"deliver": {"webhook": hook}}).json()["id"]
         world.append(10)
-        until(http, 'tidegate_deliveries_total{service="gps",way="webhook"}', 10)
+        await_metric(http, 'tidegate_deliveries_total{service="gps",way="webhook"}', 10)
         assert (told(http, 'tidegate_webhook_messages_total{outcome="taken",service="gps"}') or 0) >= 1
-        until(http, f'tidegate_subscription_lag{{service="gps",subscription="{pushed}"}}', 0)
+        await_metric(http, f'tidegate_subscription_lag{{service="gps",subscription="{pushed}"}}', 0)
     behind = sum(len(each) + 1 for each in world.log.read("gps", world.log.begin("gps"), 100).records)
     assert told(http, f'tidegate_subscription_lag{{service="gps",subscription="{pull}"}}') == behind
     cursor = http.get(f"/v1/subscriptions/{pull}/events").json()["cursor"]
@@ -67,7 +63,7 @@ def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, ht
 
 def test_spark_latency_is_reported(world: World, http: httpx.Client) -> None:
     say(world, "gps", latencies=[1, 0, 4, *[0] * 9, 2], latency_s=6.5)
-    until(http, 'tidegate_engine_seconds_count{service="gps"}', 7)
+    await_metric(http, 'tidegate_engine_seconds_count{service="gps"}', 7)
     within = {bound: told(http, f'tidegate_engine_seconds_bucket{{le="{bound}",service="gps"}}') for bound in BOUNDS}
     assert within == {"0.0005": 1, "0.001": 1, "0.002": 5, "2.0": 5, "+Inf": 7}
     assert told(http, 'tidegate_engine_seconds_sum{service="gps"}') == 6.5

@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tests.gateway.running import World
+from tests.polling import until
 from tidegate.gateway.routes import sockets
 from tidegate.gateway.server import MAX_MESSAGE_BYTES
 from tidegate.gateway.transports import websocket as ours
@@ -109,13 +110,6 @@ def sequence(heard: dict[str, Any]) -> int:
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:
     return [sequence(each) for each in events]
-
-
-def until(true: Any, what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, f"waited for {what}"
-        time.sleep(0.005)
 
 
 def test_query_opens_the_first_subscription(world: World) -> None:

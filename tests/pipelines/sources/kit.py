@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from threading import Event
 from typing import Any
 
+from tests.polling import until as until
 from tidegate.logs import EventLog
 from tidegate.testing import ManualClock
 
@@ -39,13 +39,3 @@ def raw(log: EventLog, stream: str) -> list[bytes]:
 def events(log: EventLog, stream: str) -> list[dict[str, Any]]:
     """All records of a stream, decoded."""
     return [json.loads(record) for record in raw(log, stream)]
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    """Wait for something that another thread or process does."""
-    never = Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if condition():
-            return
-        never.wait(0.01)
-    raise AssertionError(f"not within {timeout_s} s")

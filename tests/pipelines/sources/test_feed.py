@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -14,11 +13,12 @@ from tests.pipelines.sources.kit import events, until
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
 from tidegate.logs.intake import Input, Intake
-from tidegate.pipelines.sources import Backoff, feed, start_feeds
+from tidegate.pipelines.sources import feed, start_feeds
 from tidegate.pipelines.sources.demo import ANPR, GPS
 from tidegate.services.definitions import Definitions, Demo, Stream
+from tidegate.timing import Backoff
 
-QUICK = Backoff(first_s=0.01, most_s=0.02)
+QUICK = Backoff(first_s=0.01, max_s=0.02)
 
 
 @pytest.fixture
@@ -83,21 +83,13 @@ def test_a_feed_that_fails_runs_again(log: SegmentLog, monkeypatch: pytest.Monke
 def test_a_feed_that_waits_stops_at_once(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "make_feed", make(3))
     with start_feeds(
-        defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=Backoff(first_s=900, most_s=900)
+        defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=Backoff(first_s=900, max_s=900)
     ) as feeds:
         until(lambda: feeds.status()["gps"]["state"] == "waiting")
         assert feeds.status()["gps"]["error"] == "2 left"
         assert feeds.stop()
     assert feeds.status()["gps"]["state"] == "stopped"
     assert feeds.status()["gps"]["restarts"] == 0
-
-
-def test_delays_double_up_to_a_limit_and_none_is_like_the_other() -> None:
-    backoff, chance = Backoff(first_s=1, most_s=30), random.Random(1)
-    for failures, limit in [(1, 1), (2, 2), (3, 4), (6, 30), (5_000, 30)]:
-        delays = {backoff.delay_s(failures, chance) for _ in range(50)}
-        assert len(delays) == 50
-        assert all(limit / 2 <= delay <= limit for delay in delays)
 
 
 def test_new_definitions_start_and_stop_what_has_changed(log: SegmentLog) -> None:

@@ -65,7 +65,7 @@ def run_through(log: SegmentLog, broker: str, topic: str, state: Path | None = N
     thread = Thread(target=made.run, args=(stop,))
     thread.start()
     try:
-        until(lambda: {event["vid"] for event in events(log, "s")} >= set(ends), 60)
+        until(lambda: {event["vid"] for event in events(log, "s")} >= set(ends), "events of every partition", 60)
     finally:
         stop.set()
         thread.join()

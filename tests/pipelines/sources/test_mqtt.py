@@ -23,15 +23,16 @@ from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
 from tidegate.logs.intake import Intake
 from tidegate.model import Schema
-from tidegate.pipelines.sources import Backoff, Feeds, start_feeds
+from tidegate.pipelines.sources import Feeds, start_feeds
 from tidegate.services.definitions import Definitions, Mqtt, Stream
+from tidegate.timing import Backoff
 
 paho = pytest.importorskip("paho.mqtt.client")
 from tidegate.pipelines.sources.mqtt import MqttFeed  # noqa: E402
 
 SCHEMA = Schema({"n": "int64", "time": "timestamp?"}, event_time="time")
 WITH_TOPIC = Schema({"n": "int64", "topic": "string", "time": "timestamp?"}, event_time="time")
-QUICK = Backoff(first_s=0.05, most_s=0.1)
+QUICK = Backoff(first_s=0.05, max_s=0.1)
 
 needs_broker = pytest.mark.skipif(mosquitto.PROGRAM is None, reason=mosquitto.HOW)
 

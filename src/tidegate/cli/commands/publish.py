@@ -95,7 +95,7 @@ def _send(client: Client, stream: str, file: str, partial: bool, as_json: bool) 
 
 def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     from tidegate.logs.intake import Input, Intake
-    from tidegate.logs.sole import SoleWriter
+    from tidegate.logs.writer_lock import WriterLock
 
     registry = home.existing_registry()
     try:
@@ -103,16 +103,16 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     finally:
         registry.close()
     log = home.log()
-    sole = (
+    lock = (
         None
         if home.writer_lock is None
-        else SoleWriter(home.writer_lock, f"`tidegate publish` (process {os.getpid()})")
+        else WriterLock(home.writer_lock, f"`tidegate publish` (process {os.getpid()})")
     )
     accepted = refused = 0
     lines = _lines(file)
     try:
-        if sole is not None:
-            sole.need()
+        if lock is not None:
+            lock.acquire()
         intake = Intake(log, definition)
         while batch := list(islice(lines, _BATCH_EVENTS)):
             taken = intake.take(Input(line) for line in batch)
@@ -120,8 +120,8 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
             refused += taken.refused
     finally:
         log.close()
-        if sole is not None:
-            sole.close()
+        if lock is not None:
+            lock.close()
     if as_json:
         typer.echo(json.dumps({"accepted": accepted, "duplicates": 0, "refused": refused, "cursor": None}))
         return

@@ -17,6 +17,8 @@ from tidegate.cli.output.logging import logger
 from tidegate.cli.profile import Profile
 from tidegate.cli.profile.secrets import keyring_of_file
 from tidegate.errors import EnvironmentProblem
+from tidegate.logs import KafkaLog
+from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, has_shared_writers, open_log
 
 if TYPE_CHECKING:  # slow imports, and no command needs all of them
     from pyspark.sql import SparkSession
@@ -80,22 +82,16 @@ class Home:
     @property
     def writer_lock(self) -> Path | None:
         """The lock file of the one process that appends to raw streams; None for Kafka, where any process may."""
-        return self.folder / "ingest.lock" if self.profile.kafka is None else None
+        return None if has_shared_writers(self.profile.log) else self.folder / "ingest.lock"
 
     @property
     def audit_locks(self) -> Path | None:
         """The folder with the locks of the audit log's partitions; None for Kafka, where any process may write."""
-        return self.folder / "audit" if self.profile.kafka is None else None
+        return None if has_shared_writers(self.profile.log) else self.folder / "audit"
 
     def log(self) -> EventLog:
         """Open the log; the caller closes it."""
-        if self.profile.kafka is None:
-            from tidegate.logs import SegmentLog
-
-            return SegmentLog(self.log_folder)
-        from tidegate.logs import KafkaLog
-
-        return KafkaLog(self.profile.kafka, client_settings=self.profile.kafka_security.settings())
+        return open_log(self.profile.log, self.log_folder)
 
     @cached_property
     def micro_batch_reason(self) -> str:
@@ -105,20 +101,20 @@ class Home:
         """
         from tidegate.pipelines.connector import build
 
-        return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
+        return build.obstacle() if self.profile.is_local and isinstance(self.profile.log, FileLogSettings) else ""
 
     def need_connector(self) -> None:
         """Compile the connector if services can't run without it. Raises if that fails; call it before changes."""
         from tidegate.pipelines.connector import build
 
-        if self.profile.kafka is not None or not self.profile.is_local:
+        if not (self.profile.is_local and isinstance(self.profile.log, FileLogSettings)):
             build.jar()
 
     def session(self, app: str) -> SparkSession:
         """Start a Spark session, locally or on the profile's cluster; takes seconds. `app` is its name."""
         from tidegate.pipelines.session import service_session
 
-        profile, kafka = self.profile, self.profile.kafka is not None
+        profile, kafka = self.profile, isinstance(self.profile.log, KafkaLogSettings)
         # Hadoop ignores the process's umask for the files that it writes, such as checkpoints.
         umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
         settings = {**umask, **profile.spark.reveal()}
@@ -131,13 +127,12 @@ class Home:
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """Return the log as Spark reads and writes it. Logs a warning if services run in micro-batches only."""
-        from tidegate.logs import KafkaLog
-
-        if isinstance(log, KafkaLog):
+        settings = self.profile.log
+        if isinstance(settings, KafkaLogSettings):
             from tidegate.pipelines.kafka import KafkaStreams
 
-            settings = self.profile.kafka_security.java_settings()
-            return KafkaStreams(spark, log, str(self.profile.kafka), client_settings=settings)
+            assert isinstance(log, KafkaLog)
+            return KafkaStreams(spark, log, settings.brokers, client_settings=settings.security.java_settings())
         if self.micro_batch_reason:
             from tidegate.pipelines.plain.log import PlainLog
 

@@ -17,12 +17,12 @@ from tidegate.cli.output.logging import logger
 from tidegate.cli.processes.gateway_server import server_tls
 from tidegate.cli.processes.listening import allowed_origins, find_port, gateway_url, require_keys
 from tidegate.errors import ClientError
+from tidegate.timing import NO_JITTER, Backoff
 
 STOP_TIMEOUT_S = 15.0
 """How long a gateway may take to drain; then it is killed."""
-MIN_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 10.0
-"""The longest pause before a gateway that has died is restarted; one that lived for longer starts with the shortest."""
+BACKOFF = Backoff(first_s=0.5, max_s=10.0, jitter=NO_JITTER)
+"""Pauses before a gateway that has died is restarted. One that lived for longer than the last starts with the first."""
 
 
 class GatewayProcess:
@@ -88,8 +88,8 @@ class GatewayProcess:
         """
         if self._process is not None and self._process.poll() is not None:
             lived_s = time.monotonic() - self._started_at
-            self._failures = 1 if lived_s > MAX_BACKOFF_S else self._failures + 1
-            pause_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** (self._failures - 1))
+            self._failures = 1 if lived_s > BACKOFF.max_s else self._failures + 1
+            pause_s = BACKOFF.delay_s(self._failures)
             logger("tidegate.gateway").warning(
                 "the gateway has ended", code=self._process.returncode, again_in_s=pause_s
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.output.logging import logger
 from tidegate.errors import EnvironmentProblem, RegistryError
+from tidegate.timing import periodic_in_thread
 
 if TYPE_CHECKING:
     from tidegate.registry import Registry
@@ -41,16 +42,15 @@ def runner_lease(
     ended, lost = Event(), Event()
 
     def renew() -> None:
-        while not ended.wait(renew_s):
-            try:
-                if not registry.lease(NAME, holder, LEASE_S):
-                    lost.set()
-                    stop.set()
-                    return
-            except RegistryError as problem:
-                logger("tidegate.up").warning("the lease of the services can't be renewed", problem=str(problem))
+        try:
+            if not registry.lease(NAME, holder, LEASE_S):
+                lost.set()
+                stop.set()
+                ended.set()
+        except RegistryError as problem:
+            logger("tidegate.up").warning("the lease of the services can't be renewed", problem=str(problem))
 
-    thread = threading.Thread(target=renew, name="runner-lease", daemon=True)
+    thread = threading.Thread(target=periodic_in_thread, args=(renew, renew_s, ended), name="runner-lease", daemon=True)
     thread.start()
     try:
         yield True

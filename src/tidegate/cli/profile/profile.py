@@ -23,7 +23,7 @@ from tidegate.cli.profile.spark import SparkSettings, read_spark
 from tidegate.cli.profile.tls import TlsProfile, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
-from tidegate.logs.kafka_security import KafkaSecurity
+from tidegate.logs.factory import FileLogSettings, LogSettings
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
@@ -40,8 +40,8 @@ class Profile:
     master: str = "local"
     """`local` for Spark inside this process, or a master's URL: `spark://host:7077`, `yarn`, `k8s://...`."""
     spark: SparkSettings = field(default_factory=SparkSettings)
-    kafka: str | None = None
-    """The bootstrap servers of Kafka, if the log is in Kafka; None for files in the data folder."""
+    log: LogSettings = field(default_factory=FileLogSettings)
+    """The backend of the log: segment files in the data folder, or Kafka."""
     shared: bool = False
     """True if the data folder is the same on every machine of the cluster."""
     database: Database | None = None
@@ -70,11 +70,9 @@ class Profile:
     """The keys that encrypt the registry's secrets; None for a key that the data folder creates."""
     links: LinkProfile = field(default_factory=LinkProfile)
     """The signing keys of this broker, and the pinned keys of others."""
-    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    """Authentication and encryption of Kafka clients, if the log is in Kafka."""
 
     def __post_init__(self) -> None:
-        if not self.is_local and self.kafka is None and not self.shared:
+        if not self.is_local and isinstance(self.log, FileLogSettings) and not self.shared:
             raise EnvironmentProblem(
                 f"master {self.master!r} runs tasks on other machines, but the log is files in a folder of this one: "
                 "use Kafka for the log (log: {kafka: 'host:9092'}), or a folder that all machines share (shared: true)"
@@ -127,7 +125,7 @@ def _profile(document: Any, path: str) -> Profile:
     profile = Profile(
         master,
         spark,
-        log.kafka,
+        log,
         shared,
         database,
         private,
@@ -142,7 +140,6 @@ def _profile(document: Any, path: str) -> Profile:
         connections=read_connections(document.get("connections"), path),
         secrets=read_secrets(document.get("secrets"), path),
         links=read_links(document.get("links"), path),
-        kafka_security=log.security,
     )
     spark.need_secret(master, path)
     return profile

@@ -16,6 +16,7 @@ from tidegate.delivery.pacing import Pace
 from tidegate.delivery.push.transport import Outcome, PushTransport
 from tidegate.registry import Registry, SubscriptionState
 from tidegate.subscriptions import Subscription
+from tidegate.timing import Backoff
 
 T = TypeVar("T")
 
@@ -39,8 +40,8 @@ class PushSettings:
 
     def retry_delay_s(self, failures: int, chance: random.Random, min_s: float = 0.0) -> float:
         """Return the delay after a number of failures, with jitter of up to a half; at least `min_s`."""
-        backoff_s = min(self.max_retry_s, self.first_retry_s * 2.0 ** min(failures - 1, 40))
-        return max(backoff_s * chance.uniform(0.5, 1.0), min(min_s, self.max_retry_s))
+        delay_s = Backoff(self.first_retry_s, self.max_retry_s).delay_s(failures, chance.random)
+        return max(delay_s, min(min_s, self.max_retry_s))
 
 
 class Obstacle(NamedTuple):

@@ -6,6 +6,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Iterator
+from itertools import count
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
@@ -14,6 +15,7 @@ from websockets.typing import Subprotocol
 from tidegate.errors import TidegateError
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.wire import PART_BYTES, SUBPROTOCOL, LinkClosed
+from tidegate.timing import Backoff
 
 PATH = "/v1/link"
 _LONGEST_REASON = 123
@@ -84,10 +86,9 @@ def retry_delays(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
     >>> [0.5 <= pause / full <= 1 for pause, full in zip(retry_delays(settings, random.Random(1)), (1, 2, 4, 4))]
     [True, True, True, True]
     """
-    full = settings.first_retry_s
-    while True:
-        yield full * rng.uniform(0.5, 1.0)
-        full = min(full * 2, settings.max_retry_s)
+    backoff = Backoff(settings.first_retry_s, settings.max_retry_s)
+    for failures in count(1):
+        yield backoff.delay_s(failures, rng.random)
 
 
 def _closed(exc: ConnectionClosed) -> LinkClosed:

@@ -14,6 +14,7 @@ from tidegate.federation.link.offers import Remote
 from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.session import Session
 from tidegate.registry import Link, LinkStateKey
+from tidegate.timing import NO_JITTER, Backoff
 
 LinkState = Literal["down", "up", "refused"]
 REFUSALS = ("name", "conflict", "signature", "record", "fault")
@@ -136,8 +137,8 @@ class Neighbour:
     def back_off(self, now: float, first_s: float, max_s: float) -> None:
         """Block the neighbour for a while after it broke the protocol, twice as long each time."""
         self.refusals["fault"] += 1
-        self.blocked_until = now + min(max_s, first_s * 2.0 ** min(self.faults, 32))
         self.faults += 1
+        self.blocked_until = now + Backoff(first_s, max_s, NO_JITTER).delay_s(self.faults)
 
     def progress(self, service: str) -> Progress:
         """Return the progress of a mirror, open or not."""

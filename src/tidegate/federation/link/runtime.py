@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from tidegate.timing import periodic
+
 _log = structlog.get_logger("tidegate.link")
 
 T = TypeVar("T")
@@ -44,12 +46,11 @@ class Runtime:
 
     async def repeat(self, interval_s: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Await an action at every interval, until cancelled. An exception is logged, and the next call follows."""
-        while True:
-            await asyncio.sleep(interval_s)
-            try:
-                await action()
-            except Exception as problem:
-                _log.warning("periodic work of links failed", problem=repr(problem))
+
+        def warn(problem: Exception) -> None:
+            _log.warning("periodic work of links failed", problem=repr(problem))
+
+        await periodic(action, interval_s, warn)
 
     def call_from_thread(self, call: Callable[[T], None], value: T) -> None:
         """Call a function on the loop, from any thread. Does nothing if the loop has ended."""

@@ -30,6 +30,7 @@ from tidegate.errors import TidegateError
 from tidegate.logs import EventLog, Retention
 from tidegate.model import timestamps
 from tidegate.services.audit_stream import MAX_AGE_S, MAX_BYTES, STREAM
+from tidegate.timing import periodic
 
 if TYPE_CHECKING:
     from tidegate.gateway.auth.callers import Caller
@@ -170,6 +171,7 @@ class Audit:
     def __init__(self, writer: AuditWriter, clock: Callable[[], float] = time.time) -> None:
         self._writer, self._clock = writer, clock
         self._pending: list[tuple[Part, int, int, AuditEntry]] = []
+        self._expired_at = float("-inf")
         self._window_at = clock()
         self._window_records = 0
         self._seen: Counter[Any] = Counter()
@@ -289,19 +291,23 @@ class Audit:
                 self._writer.append(part, entries)
 
     async def _follow(self) -> None:
-        expired_at = float("-inf")
+        await self._expire_if_due()
+        await periodic(self._write_and_expire, FLUSH_INTERVAL_S)
+
+    async def _write_and_expire(self) -> None:
+        if self._clock() - self._window_at >= WINDOW_S:
+            self.end_window()
+        await self.flush()
+        await self._expire_if_due()
+
+    async def _expire_if_due(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            if loop.time() - expired_at >= EXPIRE_INTERVAL_S:
-                expired_at = loop.time()
-                try:
-                    await loop.run_in_executor(None, self._writer.expire)
-                except (TidegateError, OSError) as problem:
-                    _log.warning("can't shorten the audit log", problem=str(problem))
-            await asyncio.sleep(FLUSH_INTERVAL_S)
-            if self._clock() - self._window_at >= WINDOW_S:
-                self.end_window()
-            await self.flush()
+        if loop.time() - self._expired_at >= EXPIRE_INTERVAL_S:
+            self._expired_at = loop.time()
+            try:
+                await loop.run_in_executor(None, self._writer.expire)
+            except (TidegateError, OSError) as problem:
+                _log.warning("can't shorten the audit log", problem=str(problem))
 
     async def close(self) -> None:
         """Write the remaining records, and release the partitions."""

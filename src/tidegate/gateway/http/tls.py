@@ -21,6 +21,7 @@ import structlog
 from tidegate.errors import EnvironmentProblem, TidegateError
 from tidegate.gateway.auth.certificates import PeerCertificate, read_peer
 from tidegate.gateway.settings import TlsSettings
+from tidegate.timing import periodic
 
 CHECK_INTERVAL_S = 2.0
 """Between two checks of the files for changes."""
@@ -218,13 +219,13 @@ class ServerTls:
 
     async def follow(self) -> None:
         """Reload the files when they change, until cancelled. Runs as a task of the gateway."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(CHECK_INTERVAL_S)
-            signature = await loop.run_in_executor(None, self._signature)
-            if self._is_behind or signature != self._seen:
-                self._reload(signature)
-            self._warn_of_expiry()
+        await periodic(self._check, CHECK_INTERVAL_S)
+
+    async def _check(self) -> None:
+        signature = await asyncio.get_running_loop().run_in_executor(None, self._signature)
+        if self._is_behind or signature != self._seen:
+            self._reload(signature)
+        self._warn_of_expiry()
 
     def _reload(self, signature: Signature) -> None:
         """Load the files again. If that fails, log it and keep the previous context."""

@@ -20,7 +20,7 @@ from tidegate.gateway.ingest.receipt import MODES, Mode, Receipt
 from tidegate.gateway.ingest.settings import IngestSettings
 from tidegate.logs import EventLog
 from tidegate.logs.clock import Clock, SystemClock
-from tidegate.logs.sole import SoleWriter
+from tidegate.logs.writer_lock import WriterLock
 from tidegate.services.definitions import Http, Stream
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Ingest:
     def __init__(self, log: EventLog, settings: IngestSettings | None = None, clock: Clock | None = None) -> None:
         self._log, self._settings, self._clock = log, settings or IngestSettings(), clock or SystemClock()
         sole, name = self._settings.sole, self._settings.name
-        self._sole = None if sole is None else SoleWriter(sole, name)
+        self._sole = None if sole is None else WriterLock(sole, name)
         self._streams: Mapping[str, Stream] = {}
         self._doors: dict[str, Door] = {}
 
@@ -72,7 +72,7 @@ class Ingest:
             try:
                 door = self._door(request.stream)
                 if self._sole is not None:
-                    self._sole.need()  # first: which ids came is what the log holds, once nobody else appends
+                    self._sole.acquire()  # first: which ids came is what the log holds, once nobody else appends
                 outcomes.append(self._taken(door, request))
                 doors[request.stream] = door
             except Exception as exc:  # one producer's request is nobody else's failure

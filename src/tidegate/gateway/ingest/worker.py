@@ -21,6 +21,7 @@ from tidegate.gateway.ingest.process import OpenLog
 from tidegate.gateway.ingest.receipt import Mode, Receipt
 from tidegate.gateway.ingest.settings import IngestSettings
 from tidegate.services.definitions import Stream
+from tidegate.timing import NO_JITTER, Backoff
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class IngestWorker:
         self._numbers = 0
         self._pending: dict[int, tuple[asyncio.Future[Receipt], int]] = {}
         self._in_flight = 0
+        self._backoff = Backoff(self._settings.restart_s, self._settings.restart_most_s, NO_JITTER)
 
     @property
     def pid(self) -> int | None:
@@ -163,17 +165,12 @@ class IngestWorker:
 
     async def _relaunched(self, failures: int) -> _Link:
         while True:
-            await asyncio.sleep(self._delay_s(failures))
+            await asyncio.sleep(self._backoff.delay_s(failures))
             try:
                 return await self._launched()
             except OSError as exc:
                 _log.error("the ingest process can't be started: %s", exc)
                 failures += 1
-
-    def _delay_s(self, failures: int) -> float:
-        if not failures:
-            return 0.0
-        return min(self._settings.restart_most_s, self._settings.restart_s * 2.0 ** min(failures - 1, 60))
 
     async def _launched(self) -> _Link:
         ours, theirs = socket.socketpair()

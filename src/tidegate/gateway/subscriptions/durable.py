@@ -34,6 +34,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import Subscription
+from tidegate.timing import periodic
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -158,12 +159,10 @@ class Durable:
     # Following the registry ------------------------------------------------------------
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.look_s)
-            try:
-                await self.look()
-            except Exception as problem:
-                _log.warning("can't read the subscriptions", problem=str(problem))
+        def warn(problem: Exception) -> None:
+            _log.warning("can't read the subscriptions", problem=str(problem))
+
+        await periodic(self.look, self._settings.look_s, warn)
 
     async def look(self) -> None:
         """Apply changes in the registry, and start or stop webhooks accordingly."""

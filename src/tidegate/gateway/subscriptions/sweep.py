@@ -22,6 +22,7 @@ from tidegate.gateway.auth.sign_ins import SignIns
 from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.registry import Registry
 from tidegate.subscriptions import Subscription
+from tidegate.timing import periodic
 
 SWEEP_INTERVAL_S = 0.5
 """Between two checks of all connections."""
@@ -84,15 +85,16 @@ class Sweep:
             await self.note_uses()
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_INTERVAL_S)
-            try:
-                await self.read_keys()
-                await self.check()
-                if time.monotonic() - self._noted_at >= KEY_USE_INTERVAL_S:
-                    await self.note_uses()
-            except Exception as problem:  # the registry is unreachable: connections stay open until it is back
-                _log.warning("can't check the rights of connections", problem=str(problem))
+        def warn(problem: Exception) -> None:  # the registry is unreachable: connections stay open until it is back
+            _log.warning("can't check the rights of connections", problem=str(problem))
+
+        await periodic(self._sweep, SWEEP_INTERVAL_S, warn)
+
+    async def _sweep(self) -> None:
+        await self.read_keys()
+        await self.check()
+        if time.monotonic() - self._noted_at >= KEY_USE_INTERVAL_S:
+            await self.note_uses()
 
     async def read_keys(self) -> None:
         """Read all keys again if a key or subscription has changed in the registry."""

@@ -4,6 +4,6 @@ A feed only appends: it knows nothing of Spark, and checks no schema. What is no
 even a JSON object goes to the stream's quarantine; the rest is Spark's to judge.
 """
 
-from tidegate.pipelines.sources.feed import Backoff, Feed, Feeds, start_feeds
+from tidegate.pipelines.sources.feed import Feed, Feeds, start_feeds
 
-__all__ = ["Backoff", "Feed", "Feeds", "start_feeds"]
+__all__ = ["Feed", "Feeds", "start_feeds"]

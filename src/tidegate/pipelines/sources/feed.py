@@ -18,8 +18,14 @@ from tidegate.logs.intake import Intake
 from tidegate.model import timestamps
 from tidegate.pipelines.resources import OR_STATE_AGAIN, KafkaConnection, MqttConnection, RunnerResources
 from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mqtt, Stream
+from tidegate.timing import Backoff
 
 _log = logging.getLogger(__name__)
+
+BACKOFF = Backoff(first_s=0.5, max_s=30.0)
+"""Delays before a feed that failed runs again: a broker that comes back is noticed within the longest."""
+STEADY_S = 60.0
+"""After a run of this length, earlier failures of a feed are forgotten."""
 
 State = Literal["running", "waiting", "ended", "stopped"]
 """Reading; until the next try; at the end of its input; because it was told to."""
@@ -33,24 +39,6 @@ class Feed(Protocol):
 
         An error ends it; it may be run again, and goes on where the log is.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait before a feed that failed runs again: any time up to a limit that doubles."""
-
-    first_s: float = 0.5
-    most_s: float = 30.0
-    """A broker that comes back is noticed within this."""
-    forgive_s: float = 60.0
-    """A feed that ran so long starts anew with the first."""
-
-    def delay_s(self, failures: int, chance: random.Random) -> float:
-        """Wait after so many failures in a row. Between half and all of the limit: feeds that failed
-        together don't return together, and none returns at once.
-        """
-        limit = min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 60))
-        return limit * chance.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +123,7 @@ class Feeds:
     """The feeds of some streams, one thread each."""
 
     def __init__(self, around: Surroundings, backoff: Backoff | None = None, seed: int | None = None) -> None:
-        self._around, self._backoff = around, backoff or Backoff()
+        self._around, self._backoff = around, backoff or BACKOFF
         self._chance = random.Random(seed)
         self._running: dict[str, _Supervised] = {}
         self._ending: dict[str, _Supervised] = {}
@@ -264,10 +252,10 @@ class _Supervised:
                 self._state = "running"
                 feed.run(self.stop)
             except BaseException as exc:  # SystemExit too: a feed that ends its thread must say so, and run again
-                if self._clock.monotonic() - begin >= self._backoff.forgive_s:
+                if self._clock.monotonic() - begin >= STEADY_S:
                     failures = 0
                 failures += 1
-                self._fail(exc, self._backoff.delay_s(failures, self._chance))
+                self._fail(exc, self._backoff.delay_s(failures, self._chance.random))
             else:
                 self._state = "stopped" if self.stop.is_set() else "ended"
                 return

@@ -1,4 +1,4 @@
-"""One process at a time appends to the raw streams of a folder: the rule of one writer a partition, held by a lock."""
+"""A lock between processes: only one at a time appends to the raw streams of a data folder."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from tidegate.errors import StreamConflict
 
 
-class SoleWriter:
-    """A lock on a file, taken when it is first needed and kept until the process ends, however it does."""
+class WriterLock:
+    """A lock on a file. The system releases it when the process ends, even by a crash."""
 
     def __init__(self, path: Path, name: str) -> None:
-        """`name` is what others are told of whoever holds it."""
+        """`name` describes this process in the error that other processes get."""
         self._path, self._name = path, name
         self._file: int | None = None
 
-    def need(self) -> None:
-        """Be the one; a `StreamConflict` where another is."""
+    def acquire(self) -> None:
+        """Take the lock, or keep it if this object has it. Does not wait: raises StreamConflict if another has it."""
         if self._file is not None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class SoleWriter:
         self._file = file
 
     def close(self) -> None:
-        """Let another be the one."""
+        """Release the lock; does nothing if this object does not have it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
