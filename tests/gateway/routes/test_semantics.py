@@ -283,7 +283,7 @@ def test_a_webhook_by_meaning_waits_for_a_gateway_that_knows_words(tmp_path: Pat
         house.semantics = None
         with house.running(), house.client() as http, capture_logs() as logged:
             house.put(*EVENTS)
-            until(lambda: any("can't begin" in each["event"] for each in logged), "a warning")
+            until(lambda: any("can't start" in each["event"] for each in logged), "a warning")
             assert http.get(f"/v1/subscriptions/{made['id']}").json()["state"] == "active"
             refused = http.get(f"/v1/subscriptions/{made['id']}/explain")
             assert (refused.status_code, refused.json()["type"]) == (400, "urn:tidegate:problem:bad-filter")
