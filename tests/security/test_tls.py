@@ -502,7 +502,9 @@ def test_a_revoked_certificate_cannot_resume_a_session(tmp_path: Path) -> None:
         answer, session = asked(None)
         assert answer.startswith(b"HTTP/1.1 200")
         made.authority.revoke(fleet)
-        until(lambda: "connections with client certificates closed" in running.output.read_text(), "the list to be read")
+        until(
+            lambda: "connections with client certificates closed" in running.output.read_text(), "the list to be read"
+        )
         with pytest.raises((ssl.SSLError, OSError)):
             raise OSError if asked(session)[0] == b"" else AssertionError("the session was resumed")
 
