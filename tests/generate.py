@@ -184,7 +184,8 @@ def predicate(rng: Random, of: Schema, fuzzy: bool = True) -> str:
     paths = list(fields(of.root))
     path, kind = rng.choice(paths)
     numeric = [each for each, found in paths if found.kind in ("int", "float")]
-    choices = ["compare", "compare", "between", "in", "null", "fields"]
+    choices = ["compare", "compare", "between", "in", "null", "fields", "in fields"]
+    choices += ["computed"] if kind.kind in ("int", "float", "string", "time") else []
     if kind.kind == "string":
         choices += ["like", "like", "match", "strlike"]
     if kind.kind in ("int", "float"):
@@ -212,8 +213,66 @@ def predicate(rng: Random, of: Schema, fuzzy: bool = True) -> str:
             return f"{path} IS {rng.choice(SHAPES)}"
         case "group":
             return group(rng, of)
+        case "computed":
+            return computed(rng, path, kind.kind, numeric)
+        case "in fields":
+            elements = [literal(rng, kind), rng.choice([each for each, other in paths if _compares(kind, other)])]
+            rng.shuffle(elements)
+            return f"{path} {_not(rng)}IN ({', '.join(elements)})"
     other_path, _ = rng.choice([each for each in paths if _compares(kind, each[1])])
     return f"{path} {rng.choice(['=', '<>', '<', '>='])} {other_path}"
+
+
+def computed(rng: Random, path: str, kind: str, numeric: list[str]) -> str:
+    """A comparison of a value that is computed from a field of a kind, and perhaps of others."""
+    if kind == "string":
+        if rng.random() < 0.5:
+            return f"{rng.choice(['upper', 'lower', 'trim'])}({path}) {_not(rng)}LIKE '{rng.choice(PATTERNS)}'"
+        return f"length({path}) {rng.choice(['=', '<', '>='])} {rng.randint(0, 4)}"
+    if kind == "time":
+        zone = rng.choice(["", ", 'UTC'", ", 'Asia/Kathmandu'"])
+        part = rng.choice(["hour", "weekday", "year"])
+        return f"{part}({path}{zone}) {rng.choice(['=', '<>', '>='])} {rng.choice([0, 5, 12])}"
+    text = term(rng, path, numeric)
+    match rng.randrange(5):
+        case 0:
+            return f"{text} {_not(rng)}BETWEEN {number(rng)} AND {number(rng)}"
+        case 1:
+            return f"{text} {_not(rng)}IN ({number(rng)}, {number(rng)})"
+        case 2:
+            return f"{text} IS {_not(rng)}NULL"
+        case 3:
+            return f"{text} {rng.choice(['=', '<', '>='])} {rng.choice(numeric)}"
+    relation = rng.choice(["=", "<>", "<", "<=", ">", ">="])
+    return f"{text} {relation} {number(rng)}" if rng.random() < 0.8 else f"{number(rng)}{relation}{text}"
+
+
+def term(rng: Random, path: str, numeric: list[str], depth: int = 2) -> str:
+    """An expression over a numeric field, linear or not."""
+    inner = path if depth == 0 or rng.random() < 0.5 else f"({term(rng, path, numeric, depth - 1)})"
+    constant = rng.choice(["3.6", "2", "-3", "0.1", "1", "1e300", "9223372036854775807", "0", "-.5"])
+    return rng.choice(
+        [
+            f"{inner} * {constant}",
+            f"{inner} + {constant}",
+            f"{inner} - {constant}",
+            f"{constant} - {inner}",
+            f"{constant} * {inner}",
+            f"{inner} / {constant}",
+            f"{constant} / {inner}",
+            f"{inner} % {constant}",
+            f"-{inner}",
+            f"{inner} + {rng.choice(numeric)}",
+            f"abs({inner})",
+            f"floor({inner})",
+            f"coalesce({inner}, {rng.choice(numeric)}, 7)",
+        ]
+    )
+
+
+def number(rng: Random) -> str:
+    """A number to compare a computed value with."""
+    return rng.choice(["0", "1", "80", "-3", "2.5", "0.1", "7.2", "360.0", "1e300", "9223372036854775807", "1e999"])
 
 
 def strlike(rng: Random) -> str:

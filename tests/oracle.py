@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import re2
 
 from tests.generate import TIMES
+from tidegate.expressions import parser as e
 from tidegate.filters import nodes as n
-from tidegate.model.types import Enum, Scalar
+from tidegate.model.types import INTEGER_RANGES, Enum, Scalar
 
 Truth = bool | None
 UNKNOWN = None
@@ -44,6 +46,8 @@ def truth(node: n.Node, event: Mapping[str, Any]) -> Truth:
             v = value(path, event)
             found = [compare(v, "=", operand(each, path, event)) for each in values]
             return negate(True if True in found else UNKNOWN if None in found else False, negated)
+        case n.IsNull(n.ComputedValue() as path, negated):
+            return (value(path, event)[0] == "none") is not negated
         case n.IsNull(path, negated):
             raw = fetch(path, event)
             return (raw is None or raw != raw) is not negated
@@ -150,6 +154,9 @@ def fetch(path: n.Path, event: Mapping[str, Any]) -> Any:
 
 def value(path: n.Path, event: Mapping[str, Any]) -> tuple[str, Any]:
     """A value with the kind it compares as."""
+    if isinstance(path, n.ComputedValue):
+        types = {leaf.parts: leaf.type for leaf in path.fields}
+        return finite(computed(path.term, event, types))
     raw = fetch(path, event)
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return "none", None
@@ -166,6 +173,117 @@ def value(path: n.Path, event: Mapping[str, Any]) -> tuple[str, Any]:
         return ("float", float32(raw)) if type(raw) in (int, float) else ("none", None)
     names = {bool: "bool", int: "int", float: "float", str: "string"}
     return (names[type(raw)], raw) if type(raw) in names else ("none", None)
+
+
+def finite(found: tuple[str, Any]) -> tuple[str, Any]:
+    return ("none", None) if found[0] == "error" or (found[0] == "float" and math.isnan(found[1])) else found
+
+
+def computed(term: Any, event: Mapping[str, Any], types: Mapping[Any, Any]) -> tuple[str, Any]:
+    """An expression by the textbook: integers of 64 bits, floats of 64 bits, and nothing where there is no result."""
+    none = "none", None
+    if isinstance(term, e.UntypedConstant):
+        return {"int": "int", "float": "float", "str": "string"}[type(term.value).__name__], term.value
+    if isinstance(term, e.UntypedPath):
+        kind, found = finite(value(n.Path(term.parts, types.get(term.parts)), event))
+        typed = types.get(term.parts)
+        if typed is None and isinstance(fetch(n.Path(term.parts), event), list):
+            return "array", fetch(n.Path(term.parts), event)
+        if typed is None:
+            return (kind, found) if kind != "int" or -(2**63) <= found < 2**63 else none
+        if typed.kind == "float" and kind in ("int", "float"):
+            return "float", float32(found) if typed.name == "float32" else float(found)
+        if typed.kind == "int" and (kind != "int" or not fits(found, typed.name)):
+            return none
+        return (kind, found) if kind == {"char": "string"}.get(typed.kind, typed.kind) else none
+    arguments = [computed(argument, event, types) for argument in term.arguments]
+    if any(kind == "error" for kind, _ in arguments):
+        return "error", None
+    if term.name == "coalesce":
+        return coalesce(arguments, term.arguments, types)
+    if any(kind == "none" for kind, _ in arguments):
+        return (
+            none if {kind for kind, _ in arguments} <= {"none", "int", "float", "string", "time"} else ("error", None)
+        )
+    kinds, values = [kind for kind, _ in arguments], [found for _, found in arguments]
+    return applied(term.name, kinds, values)
+
+
+def applied(name: str, kinds: list[str], values: list[Any]) -> tuple[str, Any]:
+    match name, kinds:
+        case (("upper" | "lower" | "trim" | "length"), ["string"]):
+            change: Any = {"upper": str.upper, "lower": str.lower, "length": len}.get(
+                name, lambda text: text.strip(" ")
+            )
+            return ("int" if name == "length" else "string"), change(values[0])
+        case (("hour" | "weekday" | "year"), ["time", *_]):
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=values[0])
+            if len(values) == 2:
+                if not timedelta(2) <= moment - datetime.min.replace(tzinfo=UTC) <= timedelta(3652055):
+                    return "none", None
+                moment = moment.astimezone(ZoneInfo(values[1]))
+            return "int", moment.weekday() if name == "weekday" else getattr(moment, name)
+    if name == "length" and kinds == ["array"]:
+        return "int", len(values[0])
+    if not {*kinds} <= {"int", "float"} or name not in ("+", "-", "*", "/", "%", "negative", "abs", "floor"):
+        return "error", None  # without a schema: the expression has no meaning for these values
+    if kinds == ["int"] * len(kinds) and name != "/":
+        return whole(name, values)
+    return real_result(name, [float(x) for x in values])
+
+
+def whole(name: str, values: list[int]) -> tuple[str, Any]:
+    """Integers: a result beyond 64 bits is none."""
+    if any(not fits(x, "int64") for x in values):
+        return "none", None
+    a, b = (*values, 0)[:2]
+    if name == "%" and b == 0:
+        return "none", None
+    remainder = int(math.copysign(1, a)) * (abs(a) % abs(b)) if name == "%" else 0
+    results = {"+": a + b, "-": a - b, "*": a * b, "%": remainder, "negative": -a, "abs": abs(a), "floor": a}
+    return ("int", results[name]) if fits(results[name], "int64") else ("none", None)
+
+
+def real_result(name: str, values: list[float]) -> tuple[str, Any]:
+    a, b = (*values, 0.0)[:2]
+    if name in "/%" and b == 0:
+        return "none", None
+    if name == "floor":
+        return ("int", math.floor(a)) if abs(a) < 2.0**63 else ("none", None)
+    if name == "%":
+        return "float", math.nan if math.isinf(a) else math.fmod(a, b)
+    if name == "/":
+        return "float", a / b
+    return "float", {"+": a + b, "-": a - b, "*": a * b, "negative": -a, "abs": abs(a)}[name]
+
+
+def fits(number: int, name: str) -> bool:
+    low, high = INTEGER_RANGES[name]
+    return low <= number <= high
+
+
+def coalesce(found: list[tuple[str, Any]], terms: Any, types: Mapping[Any, Any]) -> tuple[str, Any]:
+    """The first value; a float if any argument is one, even one that is missing here."""
+    is_float = any(static_kind(term, types) == "float" for term in terms) or any(kind == "float" for kind, _ in found)
+    if any(kind not in ("int", "float", "none") for kind, _ in found):
+        return "error", None
+    for kind, x in found:
+        if kind == "int" and not is_float and not fits(x, "int64"):
+            continue
+        if kind != "none":
+            return ("float", float(x)) if is_float else (kind, x)
+    return "none", None
+
+
+def static_kind(term: Any, types: Mapping[Any, Any]) -> str | None:
+    """The kind of an expression with a schema; None without one, or if it is none."""
+    if isinstance(term, e.UntypedPath):
+        typed = types.get(term.parts)
+        return None if typed is None else str(typed.kind)
+    if isinstance(term, e.UntypedConstant):
+        return "float" if isinstance(term.value, float) else "int"
+    kinds = [static_kind(argument, types) for argument in term.arguments]
+    return "int" if term.name == "floor" else "float" if "float" in kinds or term.name == "/" else "int"
 
 
 def operand(given: Any, path: n.Path, event: Mapping[str, Any]) -> tuple[str, Any]:
@@ -273,7 +391,7 @@ def near(text: str, node: n.StrLike) -> bool:
 # Shapes and areas --------------------------------------------------------------
 
 
-def membership(shape: n.Shape, x: float) -> float:
+def membership(shape: n.FuzzyShape, x: float) -> float:
     p = [num(each) for each in shape.numbers]
     match shape.name:
         case "TRIANGLE":

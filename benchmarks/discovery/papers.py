@@ -17,7 +17,7 @@ from tidegate.discovery.properties import Properties
 from tidegate.filters import evaluate, fuzzy
 from tidegate.filters.nodes import Group
 from tidegate.research.fuzzy_discovery import PaperMatching
-from tidegate.research.tree import Branch
+from tidegate.research.tree import TreeBranch
 
 LENGTHS, HASHES = (500, 1_000, 1_500, 2_000), (1, 2, 3, 4)
 SIZES = (20, 60, 100, 140, 180)
@@ -139,11 +139,11 @@ def fuzzy_services(setting: Setting) -> Iterator[Row]:
     yield measured("services that match a request, on average", float(np.mean(found)), "services")
 
 
-def _tree(request: Filter) -> Branch[Any]:
+def _tree(request: Filter) -> TreeBranch[Any]:
     """Return the request for the tree: its outer box, one predicate per branch."""
     group = request.tree.root
     assert isinstance(group, Group)
-    limits, root = fuzzy.thresholds(group), Branch[Any]()
+    limits, root = fuzzy.thresholds(group), TreeBranch[Any]()
     tests = []
     for n, item in enumerate(group.items):
         grade, least = evaluate.item_grade(item), limits.outer(n)
@@ -152,11 +152,11 @@ def _tree(request: Filter) -> Branch[Any]:
     return root
 
 
-def _walk_all(root: Branch[Any], services: Sequence[Mapping[str, Any]]) -> int:
+def _walk_all(root: TreeBranch[Any], services: Sequence[Mapping[str, Any]]) -> int:
     return sum(bool(_walk(root, each)) for each in services)
 
 
-def _walk(root: Branch[Any], service: Mapping[str, Any]) -> list[int]:
+def _walk(root: TreeBranch[Any], service: Mapping[str, Any]) -> list[int]:
     found, pending = list(root.ends), [root]
     while pending:
         for test, below in pending.pop().below.items():

@@ -274,6 +274,24 @@ def test_empty_directory_gives_a_hint() -> None:
     ]
 
 
+def test_service_of_unknown_quality_is_not_ranked_as_the_worst() -> None:
+    directory = Directory()
+    directory.put(Offer("unmeasured", (SPEED, VID)))
+    directory.put(Offer("without_vid", (SPEED,), qos=Qos(rate=5)))
+    request = {"attributes": ["speed", "vid"], "coverage": 0.5, "qos": {"weights": {"rate": 1}}}
+    best, other = directory.discover(Request.from_dict(request), 0.0).results
+    assert (best.name, best.qos, other.name, other.missing) == ("unmeasured", 1.0, "without_vid", ("vid",))
+
+
+def test_known_quality_comes_before_unknown_quality_if_all_else_is_equal() -> None:
+    directory = Directory()
+    directory.put(Offer("a", (SPEED,)))
+    directory.put(Offer("b", (SPEED,), qos=Qos(rate=5)))
+    first, second = directory.discover(Request.from_dict({"qos": {"weights": {"rate": 1}}}), 0.0).results
+    assert (first.name, second.name) == ("b", "a")
+    assert second.why[-1] == "as good as b: that has a known quality"
+
+
 def test_unknown_name_matcher_is_refused() -> None:
     with pytest.raises(DiscoveryError, match=r"names: names can't be compared by 'edit'; did you mean 'edits'\?"):
         ask(city(), names="edit")

@@ -50,6 +50,26 @@ def test_columns_agree_with_each_service(given_: list[dict[str, Any]], text: str
     }
 
 
+@pytest.mark.parametrize("text", FILTERS)
+@pytest.mark.parametrize("order", [1, -1])
+def test_truth_value_among_numbers_stays_a_truth_value(text: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(properties_module, "_MIN_COLUMNAR", 0)
+    monkeypatch.setattr(properties_module, "_MIN_TO_BUILD", 0)
+    rows: list[dict[str, Any]] = [
+        {"price": 1.5, "rate": 9},
+        {"price": True, "rate": 0},
+        {"price": True, "rate": 9.5},
+        {"rate": 1},
+    ]
+    rows = rows[::order]
+    filter_, table = Filter(text), Properties()
+    for slot, row in enumerate(rows):
+        table.put(slot, row)
+    matches, degrees = table.ask(filter_, np.arange(len(rows)))
+    assert matches.tolist() == [filter_.matches(row) for row in rows]
+    assert degrees.tolist() == pytest.approx([filter_.degree(row) for row in rows])
+
+
 def test_whole_part_is_evaluated_as_columns() -> None:
     table = Properties()
     for slot in range(5_000):

@@ -66,9 +66,9 @@ def test_promises_are_compared_with_measurements() -> None:
 
 def test_normalised_values_are_shares_of_their_range() -> None:
     values = np.array([10.0, 20.0, np.nan, 15.0])
-    assert normalised(METRICS["rate"], values).tolist() == [0.0, 1.0, 0.0, 0.5]
-    assert normalised(METRICS["latency"], values).tolist() == [1.0, 0.0, 0.0, 0.5]
-    assert normalised(METRICS["rate"], np.array([3.0, 3.0, np.nan])).tolist() == [1.0, 1.0, 0.0]
+    assert normalised(METRICS["rate"], values).tolist() == [0.0, 1.0, 0.5, 0.5]
+    assert normalised(METRICS["latency"], values).tolist() == [1.0, 0.0, 0.5, 0.5]
+    assert normalised(METRICS["rate"], np.array([3.0, 3.0, np.nan])).tolist() == [1.0, 1.0, 1.0]
     assert normalised(METRICS["rate"], np.array([np.nan])).tolist() == [0.0]
 
 

@@ -95,7 +95,12 @@ class _Part:
         # A batch has a length only if it has a column.
         columns = {"_": pa.nulls(len(rows))}
         try:
-            columns |= {name: pa.array([row.get(name) for row in rows]) for name in names}
+            for name in names:
+                values = [row.get(name) for row in rows]
+                kinds = set(map(type, values)) - {type(None)}
+                if bool in kinds and len(kinds) > 1:  # Arrow would convert a truth value among floats to 1.0
+                    return False
+                columns[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
             return False
         return pa.RecordBatch.from_pydict(columns)

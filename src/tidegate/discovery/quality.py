@@ -6,7 +6,8 @@ normalised over the services that are compared:
 
     benefit: (value - least) / (greatest - least)       cost: (greatest - value) / (greatest - least)
 
-1 for all if they are equal, 0 for a service without a value.
+1 for all if they are equal. A service without a value gets the mean of the others: that nobody has measured it yet
+makes it neither worse nor better, so that other components of the score decide.
 """
 
 from __future__ import annotations
@@ -113,19 +114,20 @@ def _or_nan(value: float | None) -> float:
 
 
 def normalised(metric: Metric, values: Any) -> Any:
-    """Return values as shares of their range: 1 is the best, 0 the worst or none.
+    """Return values as shares of their range: 1 is the best, 0 the worst, and the mean of all for one without a value.
 
     >>> normalised(METRICS["latency"], np.array([0.1, 0.3, 0.2, np.nan])).round(3).tolist()
-    [1.0, 0.0, 0.5, 0.0]
+    [1.0, 0.0, 0.5, 0.5]
     """
     known = ~np.isnan(values)
     if not known.any():
         return np.zeros(len(values))
     lowest, greatest = values[known].min(), values[known].max()
     if lowest == greatest:
-        return known.astype(float)
+        return np.ones(len(values))
     share = (values - lowest) / (greatest - lowest)
-    return np.where(known, share if metric.more_is_better else 1 - share, 0.0)
+    share = share if metric.more_is_better else 1 - share
+    return np.where(known, share, share[known].mean())
 
 
 def selection(figures: Mapping[str, Any], weights: Mapping[str, float]) -> tuple[Any, dict[str, Any]]:

@@ -118,12 +118,25 @@ class DiscoveryQuery:
         return sum(weight / total * values[part] for part, weight in used.items())
 
     def _ranked(self, score: Any) -> list[int]:
-        """Return the best by score; equal scores by coverage, degree, quality and similarity, then by name."""
+        """Return the best by score; equal scores by coverage, degree, quality and similarity, then by name.
+
+        Of equal services, one whose requested qualities are known comes first.
+        """
         keys = [self._rounded(key) for key in (self.likeness, self.qos, self.degree, self.coverage, score)]
         some = top(keys[-1], self.request.limit + _MAX_TIES).tolist()
-        some.sort(key=lambda n: (*(-key[n] for key in reversed(keys) if key is not None), self._offer(n).name))
+        some.sort(
+            key=lambda n: (
+                *(-key[n] for key in reversed(keys) if key is not None),
+                self._unknown_qualities(n),
+                self._offer(n).name,
+            )
+        )
         ranked: list[int] = some[: self.request.limit]
         return ranked
+
+    def _unknown_qualities(self, n: int) -> int:
+        slot = self.slots[n : n + 1]
+        return sum(bool(np.isnan(self.table.figures.of(slot, name)[0])) for name in self.request.qos_weights)
 
     @staticmethod
     def _rounded(values: Any) -> Any:
@@ -237,4 +250,4 @@ def _behind(before: DiscoveryResult, after: DiscoveryResult) -> str:
         one, other = getattr(before, name), getattr(after, name)
         if one is not None and one - other > 1e-9:
             return f"that has more {'quality' if name == 'qos' else name}"
-    return "by name"
+    return "by name" if before.name <= after.name else "that has a known quality"

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
-EARTH_M = 6_371_008.8
-"""Mean radius of the Earth. Distances are great-circle distances on a sphere of this radius."""
+from tidegate.expressions.geo import EARTH_M
 
 Contains = Callable[[float, float], bool]
 

@@ -215,3 +215,24 @@ def to_mask(array: pa.Array) -> BoolArray:
     filled = array.fill_null(False) if array.null_count else array
     mask: BoolArray = filled.to_numpy(zero_copy_only=False)
     return mask
+
+
+def to_python(array: pa.Array) -> list[Any]:
+    """Return an array as Python values; a value that Python can't hold, such as a time in the year 20000, becomes None.
+
+    Times are cut to microseconds.
+    """
+    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+        array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
+    try:
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):
+        return [_python_value(item) for item in array]
+    return values
+
+
+def _python_value(item: Any) -> Any:
+    try:
+        return item.as_py()
+    except (OverflowError, ValueError):
+        return None

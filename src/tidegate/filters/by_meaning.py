@@ -26,6 +26,7 @@ from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     And,
     Compare,
+    FuzzyShape,
     Group,
     Item,
     Literal,
@@ -35,7 +36,6 @@ from tidegate.filters.nodes import (
     Path,
     Query,
     Semantic,
-    Shape,
     predicates,
 )
 from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by, to_dnf
@@ -154,7 +154,7 @@ class _Splitter:
         raise FilterTypeError(self.text, [Problem(node.span[0], message, max(1, node.span[1] - node.span[0]))])
 
 
-_IDENTITY = Shape("TRAPEZOID", tuple(Literal(edge, "float") for edge in (0.0, 1.0, 1.0, 2.0)))
+_IDENTITY = FuzzyShape("TRAPEZOID", tuple(Literal(edge, "float") for edge in (0.0, 1.0, 1.0, 2.0)))
 """A membership function that returns its argument, for numbers from 0 to 1."""
 
 

@@ -8,6 +8,7 @@ batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,21 @@ import pyarrow.compute as pc
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import evaluate, fuzzy, membership, vectors
-from tidegate.filters.arrow_columns import ArrowColumn, distinct, in_one_piece, path_array, read_column, spread, to_mask
+from tidegate.filters.arrow_columns import (
+    ArrowColumn,
+    distinct,
+    in_one_piece,
+    path_array,
+    read_column,
+    spread,
+    to_mask,
+    to_python,
+)
 from tidegate.filters.nodes import (
     And,
     Between,
     Compare,
+    ComputedValue,
     Group,
     In,
     Inside,
@@ -36,6 +47,7 @@ from tidegate.filters.nodes import (
     Pattern,
     Predicate,
     StrLike,
+    operands,
     paths,
     predicates,
 )
@@ -98,6 +110,7 @@ class _Batch:
         self.batch = batch
         self.rows = batch.num_rows
         self.columns: dict[Path, ArrowColumn | None] = {}
+        self.values: dict[str, list[Any]] = {}
         self.graded: dict[tuple[Item, ...], tuple[list[FloatArray], BoolArray]] = {}
 
     # Trees ---------------------------------------------------------------------
@@ -139,6 +152,8 @@ class _Batch:
     # Predicates ----------------------------------------------------------------
 
     def predicate(self, node: Predicate) -> BoolArray:
+        if not isinstance(node, Group) and any(isinstance(operand, ComputedValue) for operand in operands(node)):
+            return self.row_by_row(node)
         match node:
             case Compare(path, relation, Literal() as other):
                 return self.compare(path, relation, other)
@@ -240,14 +255,21 @@ class _Batch:
         mask: BoolArray = spread(verdicts, codes, False)
         return mask
 
-    def row_by_row(self, node: Pattern) -> BoolArray:
-        """Return the mask of a pattern that is itself a field: each row has its own text and pattern."""
+    def row_by_row(self, node: Predicate) -> BoolArray:
+        """Return the mask of a predicate that is evaluated for each row: computed values, patterns that are fields."""
         test = evaluate.test(node)
         names = dict.fromkeys(str(path.parts[0]) for path in paths(node))
-        rows = self.batch.select(
-            [self.batch.schema.get_all_field_indices(n)[0] for n in names if n in self.batch.schema.names]
-        ).to_pylist()
-        return np.fromiter((test(row) is True for row in rows), dtype=bool, count=self.rows)
+        columns = {name: self.python_values(name) for name in names if self.batch.schema.get_all_field_indices(name)}
+        rows = zip(*columns.values(), strict=True) if columns else itertools.repeat((), self.rows)
+        return np.fromiter(
+            (test(dict(zip(columns, row, strict=True))) is True for row in rows), dtype=bool, count=self.rows
+        )
+
+    def python_values(self, name: str) -> list[Any]:
+        """Return a column as Python values; a value that Python can't hold becomes None."""
+        if name not in self.values:
+            self.values[name] = to_python(self.batch.column(self.batch.schema.get_all_field_indices(name)[0]))
+        return self.values[name]
 
     # Fuzzy groups --------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tidegate.filters.nodes import (
     And,
     Between,
     Compare,
+    ComputedValue,
     Group,
     In,
     Inside,
@@ -221,11 +222,14 @@ def _compare(path: Path, relation: str, literal: Literal) -> Test:
         """Compare a value that is not of the common classes."""
         if seen is None:
             return None
-        seen = plain(seen)
+        seen = seen if seen.__class__ is Moment else plain(seen)
         if seen.__class__ in meets:
             return compare(seen, value) if seen == seen else None
         return compare(int(seen), timed) if timed is not None and seen.__class__ is Moment else None
 
+    if isinstance(path, ComputedValue):
+        compute = reader(path)
+        return lambda event: settle(compute(event))
     if not is_plain(path.type):
         convert = reader(path)
         return lambda event: compare(seen, value) if (seen := convert(event)) is not None else None

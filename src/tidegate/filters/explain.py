@@ -21,11 +21,13 @@ from tidegate.filters.nodes import (
     Path,
     Predicate,
     Semantic,
+    operands,
     paths,
     predicates,
 )
 from tidegate.filters.normalize import Conjunct, push_not_inwards
 from tidegate.filters.render import path_text, predicate, render
+from tidegate.filters.satisfiable import constraint_queries
 from tidegate.filters.sets import ValueSet
 from tidegate.filters.values import raw_reader
 from tidegate.model import Schema, events, timestamps
@@ -54,6 +56,7 @@ def describe(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[st
         "tree": tree_lines(filter_),
         "normal_form": normal_form(filter_),
         "fuzzy": fuzzy_cuts(filter_),
+        "constraints": constraints(filter_),
         "warnings": warnings(filter_),
     }
     if event is not None:
@@ -85,6 +88,15 @@ def _violations(event: Mapping[str, Any], schema: Schema | None) -> list[str]:
 
 def _truth(value: bool | None) -> str:
     return {True: "true", False: "false", None: "unknown"}[value]
+
+
+def constraints(filter_: Filter) -> list[str]:
+    """Return the constraints of the schema that hold for the fields of a filter, as filters."""
+    if filter_.schema is None:
+        return []
+    read = {path for node in predicates(filter_.tree.root) for path in paths(node)}
+    limits = constraint_queries(filter_.schema).values()
+    return [text for text, query in limits if read & {path for node in predicates(query.root) for path in paths(node)}]
 
 
 def tree_lines(filter_: Filter) -> list[str]:
@@ -183,7 +195,7 @@ def warnings(filter_: Filter) -> list[str]:
     """Return warnings about a filter that is valid but probably not what its author meant."""
     messages = []
     for node in predicates(filter_.tree.root):
-        if filter_.schema is None and isinstance(node, Compare) and isinstance(node.other, Path):
+        if filter_.schema is None and isinstance(node, Compare) and type(node.other) is Path:
             other = path_text(node.other)
             messages.append(f"{other} in {predicate(node)} is a field; for the text write '{other}'")
     if filter_.normal.is_nothing:
@@ -202,12 +214,18 @@ def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[PredicateVerdict
     return [_verdict(node, event, root, truths) for node in dict.fromkeys(predicates(root))]
 
 
+def _values(node: Predicate, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a predicate read and computed, by their texts."""
+    read = dict.fromkeys((*paths(node), *operands(node)))
+    return {path_text(path): raw_reader(path)(event) for path in read}
+
+
 def _verdict_by_meaning(node: Predicate, filter_: Filter, event: Mapping[str, Any]) -> PredicateVerdict:
     """Return the result of one predicate evaluated alone.
 
     `decided` is always False: the predicates with ~ of an alternative decide together, by their mapping.
     """
-    values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
+    values = _values(node, event)
     if not any(isinstance(part, Semantic) for part in (node, *_items(node))):
         degree = evaluate.group_grade(node)(event) if isinstance(node, Group) else None
         return PredicateVerdict(predicate(node), evaluate.test(node)(event), values, degree, decided=False)
@@ -228,5 +246,5 @@ def _verdict(
         degree = 1.0 - degree
     whole = evaluate.truth_by(root, truths.__getitem__) is True
     otherwise = evaluate.truth_by(root, lambda other: (not whole) if other == node else truths[other]) is True
-    values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
+    values = _values(node, event)
     return PredicateVerdict(predicate(node), truths[node], values, degree, decided=whole is not otherwise)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal as Choice
 
+from tidegate.expressions.nodes import ExpressionNode
+from tidegate.expressions.parser import UntypedConstant, UntypedNode
 from tidegate.model.types import Type
 
 Span = tuple[int, int]
@@ -28,6 +30,18 @@ class Path:
     parts: tuple[str | int, ...]
     type: Type | None = None
     span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedValue(Path):
+    """A value that an expression computes from fields: `speed * 3.6`. It has no `parts`."""
+
+    term: UntypedNode = UntypedConstant(None, NOWHERE)
+    """The expression; after typing without parameters."""
+    root: ExpressionNode | None = field(default=None, compare=False, repr=False)
+    """The typed expression; None without a schema."""
+    fields: tuple[Path, ...] = field(default=(), repr=False)
+    """The fields that the expression reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +110,8 @@ class In:
     """`field IN (value, ...)`."""
 
     path: Path
-    values: tuple[Value, ...]
+    values: tuple[Operand, ...]
+    """Literals and parameters; a field only until the predicate is read completely."""
     negated: bool = False
     span: Span = _span()
 
@@ -150,7 +165,7 @@ class StrLike:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FuzzyShape:
     """A membership function, or a term of the schema that names one."""
 
     name: str
@@ -164,7 +179,7 @@ class Member:
     """`field IS shape`, an item of a fuzzy group."""
 
     path: Path
-    shape: Shape
+    shape: FuzzyShape
     span: Span = _span()
 
 
@@ -262,17 +277,22 @@ def predicates(node: Node) -> Iterator[Predicate]:
 
 
 def paths(predicate: Predicate | ItemPredicate) -> tuple[Path, ...]:
-    """Return the fields that a predicate reads."""
+    """Return the fields that a predicate reads, also those that a computed value is computed from."""
+    distinct: dict[Path, None] = {}
+    for operand in operands(predicate):
+        distinct.update(dict.fromkeys(operand.fields if isinstance(operand, ComputedValue) else (operand,)))
+    return tuple(distinct)
+
+
+def operands(predicate: Predicate | ItemPredicate) -> tuple[Path, ...]:
+    """Return the fields and computed values that a predicate compares."""
     match predicate:
         case Compare(path, _, other):
             return (path, other) if isinstance(other, Path) else (path,)
         case Pattern():
             return tuple(side for side in (predicate.subject, predicate.pattern) if isinstance(side, Path))
         case Inside(longitude, latitude):
-            return (longitude, latitude) if longitude != latitude else (longitude,)
+            return (longitude, latitude)
         case Group(items=items):
-            distinct: dict[Path, None] = {}
-            for item in items:
-                distinct.update(dict.fromkeys(paths(item.predicate)))
-            return tuple(distinct)
+            return tuple(operand for item in items for operand in operands(item.predicate))
     return (predicate.path,)

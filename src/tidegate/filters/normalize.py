@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from tidegate.filters import areas, fuzzy, patterns, sets
+from tidegate.expressions.parser import UntypedCall, UntypedConstant, UntypedPath
+from tidegate.filters import areas, fuzzy, linear, patterns, sets
 from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     FLIPPED,
@@ -23,6 +24,7 @@ from tidegate.filters.nodes import (
     And,
     Between,
     Compare,
+    ComputedValue,
     Group,
     In,
     Inside,
@@ -150,7 +152,18 @@ def _canonical_item(item: Item) -> Item:
 
 
 def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
-    """Return exactly what a predicate allows its one attribute; None if no value set expresses it."""
+    """Return exactly what a predicate allows its one attribute; None if no value set expresses it.
+
+    A comparison of a linear expression allows a range of its attribute. Any other computed value is as an attribute of
+    its own.
+    """
+    allowed = _constrained(node)
+    if allowed is None or not isinstance(allowed[0], ComputedValue):
+        return allowed
+    return linear.rewritten(allowed[0], allowed[1]) or allowed
+
+
+def _constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
     match node:
         case Compare(path, relation, Literal() as other):
             return path, _value_set(path, other, lambda value: sets.related(relation, value))
@@ -202,6 +215,29 @@ def implied(node: Predicate) -> Iterator[tuple[Path, ValueSet]]:
     elif isinstance(node, Compare) and isinstance(node.other, Path):
         yield node.path, _known(node.path)
         yield node.other, _known(node.other)
+    elif isinstance(node, Compare) and isinstance(node.path, ComputedValue):
+        yield from _near(node.path, node)
+
+
+def _near(computed: ComputedValue, node: Compare) -> Iterator[tuple[Path, ValueSet]]:
+    """Yield the box around the positions that `distance(lon, lat, x, y) < metres` allows."""
+    limit, term = node.other, computed.term
+    if node.relation not in ("<", "<=", "=") or not isinstance(limit, Literal) or limit.kind not in ("int", "float"):
+        return
+    match term:
+        case UntypedCall(
+            "distance", (UntypedPath(x), UntypedPath(y), UntypedConstant(longitude), UntypedConstant(latitude))
+        ) if isinstance(longitude, int | float) and isinstance(latitude, int | float):
+            metres = max(0.0, fuzzy.number(limit)) * (1 + SLACK) + SLACK
+            area = (float(longitude), float(latitude), metres)
+            if areas.problem("CIRCLE", area) is None:
+                longitudes, latitudes = areas.bounding_box("CIRCLE", area)
+                cuts: Cuts = NONE
+                for low, high in longitudes:
+                    cuts = sets.union(cuts, sets.between(low, high))
+                fields = {path.parts: path for path in computed.fields}
+                yield fields[x], _numbers(fields[x], cuts)
+                yield fields[y], _numbers(fields[y], sets.between(*latitudes))
 
 
 def area_numbers(node: Inside) -> tuple[float, ...]:
@@ -301,7 +337,9 @@ class Conjunct:
     @cached_property
     def necessary(self) -> dict[Path, ValueSet]:
         """A superset of what matches: the exact sets, intersected with the bounding boxes of the rest."""
-        boxes = (pair for term in self.rest if _is_predicate(term) for pair in implied(term))
+        computed = [term for term in self.terms if isinstance(term, Compare) and isinstance(term.path, ComputedValue)]
+        terms = dict.fromkeys((*self.rest, *computed))
+        boxes = (pair for term in terms if _is_predicate(term) for pair in implied(term))
         return _intersections(boxes, dict(self.exact))
 
     @cached_property

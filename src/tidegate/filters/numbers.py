@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.filters.values import nearest_float
 from tidegate.filters.vectors import BoolArray
+from tidegate.model.numbers import nearest_float
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "=": np.equal,

@@ -8,8 +8,9 @@ the language. Parentheses, NOT, AND and OR are kept on an explicit stack, so tha
 
 from __future__ import annotations
 
-from tidegate.filters.nodes import EVERYTHING, And, Node, Not, Or, Query, Shape
-from tidegate.filters.predicate_parser import parse_predicate, parse_shape_operand
+from tidegate.filters.nodes import EVERYTHING, And, FuzzyShape, Node, Not, Or, Query
+from tidegate.filters.predicate_parser import at_position, parse_predicate, parse_shape_operand
+from tidegate.filters.term_parser import at_term
 from tidegate.filters.token_reader import TokenReader
 
 MAX_NESTING = 256
@@ -32,7 +33,7 @@ def parse(text: str) -> Query:
     return Query(root, themes, threshold, reader.is_semantic)
 
 
-def parse_shape(text: str) -> Shape:
+def parse_shape(text: str) -> FuzzyShape:
     """Return a membership function, as the terms of a schema define it. Raises `FilterSyntaxError`."""
     reader = TokenReader(text)
     shape = parse_shape_operand(reader)
@@ -103,7 +104,7 @@ def _expression(reader: TokenReader) -> Node:
             _check_depth(reader, depth)
             reader.advance()
             continue
-        if reader.word == "(" and not _at_position(reader):
+        if reader.word == "(" and not at_position(reader) and not at_term(reader):
             levels.append(_Level())
             depth += 1
             _check_depth(reader, depth)
@@ -131,12 +132,6 @@ def _expression(reader: TokenReader) -> Node:
 def _check_depth(reader: TokenReader, depth: int) -> None:
     if depth > MAX_NESTING:
         reader.fail(f"at most {MAX_NESTING} levels of parentheses and NOT")
-
-
-def _at_position(reader: TokenReader) -> bool:
-    """Return True if `(longitude, latitude) INSIDE` comes next, not an expression in parentheses."""
-    ahead = reader.tokens[reader.next + 1 : reader.next + 3]
-    return len(ahead) == 2 and ahead[0][0] == "word" and ahead[1][1] == ","
 
 
 def _negate(node: Node) -> Node:

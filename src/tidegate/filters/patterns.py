@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tidegate.expressions.like import ANY, ONE, like_elements
 from tidegate.filters.membership import SLACK
 
 if TYPE_CHECKING:
@@ -31,51 +32,6 @@ character.
 
 MAX_TEXTS = 32
 """Maximum number of texts between two `%` that are searched without RE2: each position costs as many comparisons."""
-
-ANY, ONE = object(), object()
-"""The wildcards `%` and `_` in a list of LIKE elements."""
-
-
-def like_elements(pattern: str, star: bool = False) -> list[Any]:
-    """Split a LIKE pattern into literal texts, `ANY` and `ONE`, in simplest form.
-
-    >>> like_elements(r"10\\%%") == ["10%", ANY]
-    True
-    """
-    wild = {"%": ANY, "_": ONE, **({"*": ANY, "?": ONE} if star else {})}
-    elements: list[Any] = []
-    literal: list[str] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == "\\":
-            literal.append(next(characters, "\\"))
-        elif character in wild:
-            if literal:
-                elements.append("".join(literal))
-                literal = []
-            elements.append(wild[character])
-        else:
-            literal.append(character)
-    if literal:
-        elements.append("".join(literal))
-    return _simplest(elements)
-
-
-def _simplest(elements: list[Any]) -> list[Any]:
-    """Order each run of wildcards as `__%`, because `%_` and `_%%` mean the same."""
-    out: list[Any] = []
-    ones, many = 0, False
-    for element in [*elements, None]:
-        if element is ONE:
-            ones += 1
-        elif element is ANY:
-            many = True
-        else:
-            out += [ONE] * ones + [ANY] * many
-            ones, many = 0, False
-            if element is not None:
-                out.append(element)
-    return out
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,8 @@ from tidegate.filters.nodes import (
     Between,
     Bound,
     Compare,
+    ComputedValue,
+    FuzzyShape,
     Group,
     In,
     Inside,
@@ -21,16 +23,19 @@ from tidegate.filters.nodes import (
     ItemPredicate,
     Literal,
     Member,
+    Node,
+    Not,
     Operand,
+    Or,
     Path,
     Pattern,
     Predicate,
     Relation,
     Semantic,
-    Shape,
     StrLike,
     Value,
 )
+from tidegate.filters.term_parser import parse_operand
 from tidegate.filters.token_reader import RESERVED_WORDS, TokenReader, number_literal, path_parts, span_of
 from tidegate.filters.tokens import string_value
 
@@ -43,18 +48,29 @@ _SLIPS = {("=", "="): " (equality is one =)", ("=", ">"): " (at least is >=)", (
 _OPERATORS = "an operator (=, <>, <, <=, >, >=, BETWEEN, LIKE, MATCH, IN, IS, STRLIKE)"
 
 
-def parse_predicate(reader: TokenReader) -> Predicate:
-    """Read one predicate, or a whole fuzzy group; raise `FilterSyntaxError` where there is none."""
+def parse_predicate(reader: TokenReader) -> Node:
+    """Read one predicate, or a whole fuzzy group; raise `FilterSyntaxError` where there is none.
+
+    An IN whose list has fields becomes an OR of comparisons.
+    """
     common = _common_comparison(reader)
     if common is not None:
         return common
     start = reader.at
-    if reader.word == "(":
+    if reader.word == "(" and at_position(reader):
         return _inside(reader, start)
     if _at_fuzzy_group(reader):
         return _group(reader, start)
     predicate = _simple(reader, start, _OPERATORS)
+    if isinstance(predicate, In):
+        return _with_fields(predicate)
     return _short_group(predicate) if isinstance(predicate, Member) else predicate
+
+
+def at_position(reader: TokenReader) -> bool:
+    """Return True if `(longitude, latitude) INSIDE` comes next, not an expression in parentheses."""
+    ahead = reader.tokens[reader.next + 1 : reader.next + 3]
+    return len(ahead) == 2 and ahead[0][0] == "word" and ahead[1][1] == ","
 
 
 def _common_comparison(reader: TokenReader) -> Compare | None:
@@ -68,6 +84,8 @@ def _common_comparison(reader: TokenReader) -> Compare | None:
     (kind, name, at), (_, mark, _), value, after = ahead
     relation = _RELATIONS.get(mark)
     if relation is None or value[0] not in ("number", "string") or after[1] == "~":
+        return None
+    if after[0] == "sign" or (after[0] == "number" and after[1][0] in "+-"):
         return None
     if kind != "word" or not name.isidentifier() or name.upper() in RESERVED_WORDS:
         return None
@@ -90,8 +108,9 @@ def _at_fuzzy_group(reader: TokenReader) -> bool:
 
 def _simple(reader: TokenReader, start: int, expected: str) -> Predicate | Member:
     """Read a predicate that may also stand in a fuzzy group; `expected` says what may follow the operand."""
-    left = reader.operand("a field, a value, NOT or (")
+    left = parse_operand(reader, "a field, a value, NOT or (")
     if reader.word == "~" and isinstance(left, Path):
+        _want_field(reader, left, "~")
         reader.advance()
         reader.want("=")
         return _semantic(reader, start, left, soft_path=True)
@@ -115,6 +134,7 @@ def _simple(reader: TokenReader, start: int, expected: str) -> Predicate | Membe
             reader.advance()
             return _in_list(reader, start, left, negated)
         case "STRLIKE":
+            _want_field(reader, left, word)
             reader.advance()
             return _strlike(reader, start, left, negated)
         case "IS" if not negated:
@@ -125,9 +145,10 @@ def _simple(reader: TokenReader, start: int, expected: str) -> Predicate | Membe
 
 def _comparison(reader: TokenReader, start: int, left: Operand, relation: Relation) -> Predicate:
     hint = _SLIPS.get((relation, reader.word), "")
-    right = reader.operand(f"a value or a field{hint}")
+    right = parse_operand(reader, f"a value or a field{hint}")
     if isinstance(left, Path):
         if reader.word == "~" and relation == "=" and not isinstance(right, Path):
+            _want_field(reader, left, "~")
             reader.advance()
             reader.is_semantic = True
             return Semantic(left, right, False, True, span=reader.since(start))
@@ -135,6 +156,11 @@ def _comparison(reader: TokenReader, start: int, left: Operand, relation: Relati
     if isinstance(right, Path):
         return Compare(right, FLIPPED[relation], left, reader.since(start))
     reader.fail_at(reader.since(start), "a field on one side of the comparison")
+
+
+def _want_field(reader: TokenReader, path: Path, operator: str) -> None:
+    if isinstance(path, ComputedValue):
+        reader.fail_at(path.span, f"a field before {operator}, not an expression")
 
 
 def _semantic(reader: TokenReader, start: int, path: Path, soft_path: bool) -> Semantic:
@@ -151,7 +177,7 @@ def _between(reader: TokenReader, start: int, path: Path, negated: bool) -> Betw
 
 
 def _pattern(reader: TokenReader, start: int, operator: str, subject: Operand, negated: bool) -> Pattern:
-    pattern = reader.operand("a pattern in quotes or a field")
+    pattern = parse_operand(reader, "a pattern in quotes or a field")
     if not isinstance(subject, Path) and not isinstance(pattern, Path):
         reader.fail_at(reader.since(start), f"a field on one side of {operator}")
     kind: Choice["LIKE", "MATCH"] = "LIKE" if operator == "LIKE" else "MATCH"
@@ -160,7 +186,7 @@ def _pattern(reader: TokenReader, start: int, operator: str, subject: Operand, n
 
 def _in_list(reader: TokenReader, start: int, path: Path, negated: bool) -> In:
     reader.want("(")
-    values: list[Value] = []
+    values: list[Operand] = []
     tokens = reader.tokens
     while True:
         # Most long lists hold numbers: read each number and its comma in one step.
@@ -169,11 +195,24 @@ def _in_list(reader: TokenReader, start: int, path: Path, negated: bool) -> In:
             reader.next += 2
             reader.kind, reader.word, reader.at = tokens[reader.next]
             continue
-        values.append(reader.value())
+        values.append(parse_operand(reader, "a value or a field"))
         if not reader.take(","):
             break
     reader.want(")", ", or )")
     return In(path, tuple(values), negated, reader.since(start))
+
+
+def _with_fields(node: In) -> Node:
+    """Return an IN with fields in its list as an OR of comparisons; any other IN as it is."""
+    others = [value for value in node.values if isinstance(value, Path)]
+    if not others:
+        return node
+    terms: list[Node] = [Compare(node.path, "=", other, node.span) for other in others]
+    values = tuple(value for value in node.values if not isinstance(value, Path))
+    if values:
+        terms.append(In(node.path, values, span=node.span))
+    whole = terms[0] if len(terms) == 1 else Or(tuple(terms))
+    return Not(whole) if node.negated else whole
 
 
 def _strlike(reader: TokenReader, start: int, path: Path, negated: bool) -> StrLike:
@@ -195,10 +234,11 @@ def _null_or_member(reader: TokenReader, start: int, path: Path) -> IsNull | Mem
         return IsNull(path, negated, reader.since(start))
     if negated:
         reader.fail("NULL after IS NOT")
+    _want_field(reader, path, "IS and a shape")
     return Member(path, parse_shape_operand(reader), reader.since(start))
 
 
-def parse_shape_operand(reader: TokenReader) -> Shape:
+def parse_shape_operand(reader: TokenReader) -> FuzzyShape:
     """Read a membership function with its numbers, or the name of a term of the schema."""
     token = reader.tokens[reader.next]
     if reader.kind != "word" or reader.word.upper() in RESERVED_WORDS:
@@ -208,14 +248,14 @@ def parse_shape_operand(reader: TokenReader) -> Shape:
         parts = path_parts(token[1])
         if len(parts) > 1:
             reader.fail_at(span_of(token), "the name of a term, without dots and brackets")
-        return Shape(str(parts[0]), is_term=True, span=span_of(token))
+        return FuzzyShape(str(parts[0]), is_term=True, span=span_of(token))
     name = token[1].upper() if token[1].isascii() else token[1]
     if name not in SHAPES:
         reader.fail_at(span_of(token), f"a shape ({', '.join(SHAPES)})")
     numbers = reader.numbers()
     if len(numbers) != SHAPES[name]:
         reader.fail_at(reader.since(token[2]), f"{SHAPES[name]} numbers in {name}(...), not {len(numbers)}")
-    return Shape(name, numbers, span=reader.since(token[2]))
+    return FuzzyShape(name, numbers, span=reader.since(token[2]))
 
 
 def _inside(reader: TokenReader, start: int) -> Inside:
@@ -277,6 +317,8 @@ def _item(reader: TokenReader) -> Item:
     is_match = isinstance(predicate, Pattern) and predicate.operator == "MATCH"
     if is_match or isinstance(predicate, IsNull | Inside | Group):
         reader.fail_at(predicate.span, "an item of a group: IS shape, a comparison, BETWEEN, LIKE, IN, STRLIKE or ~")
+    if isinstance(predicate, In) and any(isinstance(value, Path) for value in predicate.values):
+        reader.fail_at(predicate.span, "values in the list of IN, not fields, inside FUZZY(...)")
     item: ItemPredicate = predicate
     least: Value = LEAST_MEMBERSHIP
     weight: Value = WEIGHT

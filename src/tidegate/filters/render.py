@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from ctypes import c_float
-from typing import assert_never
+from typing import Any, assert_never
 
+from tidegate.expressions.parser import UntypedCall, UntypedConstant, UntypedNode, UntypedParameter, UntypedPath
 from tidegate.filters.nodes import (
     LEAST_DEGREE,
     LEAST_MEMBERSHIP,
@@ -15,6 +16,8 @@ from tidegate.filters.nodes import (
     Area,
     Between,
     Compare,
+    ComputedValue,
+    FuzzyShape,
     Group,
     In,
     Inside,
@@ -32,7 +35,6 @@ from tidegate.filters.nodes import (
     Predicate,
     Query,
     Semantic,
-    Shape,
     StrLike,
 )
 from tidegate.filters.token_reader import RESERVED_WORDS
@@ -123,7 +125,7 @@ def _item(item: Item) -> str:
     return f"{'NOT ' * item.negated}{predicate(item.predicate)}{least}{weight}"
 
 
-def shape(shape_: Shape) -> str:
+def shape(shape_: FuzzyShape) -> str:
     """Return the text of a membership function, or of the term that names one."""
     if shape_.is_term:
         return path_text(Path((shape_.name,)))
@@ -185,7 +187,9 @@ def _not(negated: bool) -> str:
 
 
 def path_text(path: Path) -> str:
-    """Return the text of a path as a filter writes it: `pos.x`, `wheels[3]`, `"my field"`."""
+    """Return the text of a path as a filter writes it: `pos.x`, `wheels[3]`, `"my field"`, `speed * 3.6`."""
+    if isinstance(path, ComputedValue):
+        return term_text(path.term)
     out = ""
     for part in path.parts:
         if isinstance(part, int):
@@ -194,3 +198,34 @@ def path_text(path: Path) -> str:
             plain = part.upper() not in RESERVED_WORDS and re.fullmatch(r"[^\W\d]\w*", part)
             out += ("." if out else "") + (part if plain else '"' + part.replace('"', '""') + '"')
     return out
+
+
+_STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "negative": 3}
+"""How strongly each operator binds."""
+
+
+def term_text(term: UntypedNode, least: int = 0) -> str:
+    """Return the text of an expression, in parentheses if it binds less strongly than `least`."""
+    match term:
+        case UntypedConstant():
+            return _constant_text(term.value)
+        case UntypedParameter(index):
+            return f"%{index}"
+        case UntypedPath(parts):
+            return path_text(Path(parts))
+        case UntypedCall("negative", (inner,)):
+            return f"-{term_text(inner, 3)}"
+        case UntypedCall(name, (left, right)) if name in _STRENGTH:
+            strength = _STRENGTH[name]
+            text = f"{term_text(left, strength)} {name} {term_text(right, strength + 1)}"
+            return f"({text})" if strength < least else text
+    assert isinstance(term, UntypedCall)
+    return f"{term.name}({', '.join(map(term_text, term.arguments))})"
+
+
+def _constant_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return _string(value)
+    return _float(value) if isinstance(value, float) else str(value)

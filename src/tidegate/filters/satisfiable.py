@@ -15,6 +15,7 @@ from tidegate.errors import FilterError, Problem, SchemaError, UnsatisfiableFilt
 from tidegate.filters.nodes import (
     And,
     Compare,
+    ComputedValue,
     Group,
     Inside,
     Literal,
@@ -24,6 +25,7 @@ from tidegate.filters.nodes import (
     Path,
     Predicate,
     Query,
+    operands,
     paths,
     predicates,
 )
@@ -115,29 +117,31 @@ def _is_long(root: Node) -> bool:
 
 def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Problem]:
     """Return a problem for the predicates of a conjunction that exclude each other; an empty list if it may match."""
-    on_path: dict[tuple[str | int, ...], tuple[Path, list[Predicate]]] = {}
+    on_path: dict[object, tuple[Path, list[Predicate]]] = {}
     for term in terms:
         if not isinstance(term, And | Or | Not):
-            for path in paths(term):
-                on_path.setdefault(path.parts, (path, []))[1].append(term)
+            computed = [operand for operand in operands(term) if isinstance(operand, ComputedValue)]
+            for path in (*paths(term), *computed):
+                key = path if isinstance(path, ComputedValue) else path.parts
+                on_path.setdefault(key, (path, []))[1].append(term)
     for path, sharing in on_path.values():
         limit = constraints.get(path) if constraints else None
         alone = len(sharing) == 1 and limit is None and not isinstance(sharing[0], Group)
-        if not alone and not (limit is None and _is_wide_range(sharing)):
+        if not alone and not (limit is None and _is_wide_range(path, sharing)):
             problems = _contradiction_on(path, sharing, limit)
             if problems:
                 return problems
     return []
 
 
-def _is_wide_range(sharing: list[Predicate]) -> bool:
-    """Return True if bounds leave an integer between them, so that every numeric type has a value there.
+def _is_wide_range(path: Path, sharing: list[Predicate]) -> bool:
+    """Return True if bounds of a path leave an integer between them, so that every numeric type has a value there.
 
     Most filters with two predicates on an attribute are such ranges; this avoids building their value sets.
     """
     low, high = -math.inf, math.inf
     for node in sharing:
-        if not isinstance(node, Compare) or not isinstance(node.other, Literal):
+        if not isinstance(node, Compare) or not isinstance(node.other, Literal) or node.path.parts != path.parts:
             return False
         value = node.other.value
         if isinstance(value, bool | str) or (isinstance(value, int) and value.bit_length() > 1000):
@@ -231,7 +235,7 @@ def constraint_sets(schema: Schema) -> Constrained:
 def _whole_set(query: Query) -> tuple[Path, ValueSet] | None:
     whole: tuple[Path, ValueSet] | None = None
     for terms in to_dnf(push_not_inwards(query.root)):
-        necessary = Conjunct(terms).necessary
+        necessary = {path: values for path, values in Conjunct(terms).necessary.items() if path.parts}
         if not necessary:  # no set describes this alternative, so any value may be allowed
             return None
         ((path, values),) = necessary.items()

@@ -22,8 +22,9 @@ from tidegate.filters import mapping
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Path
-from tidegate.filters.values import Moment, is_missing, nearest_float32, plain, raw_reader
+from tidegate.filters.values import Moment, is_missing, plain, raw_reader
 from tidegate.filters.vectors import NumpyArray
+from tidegate.model.numbers import nearest_float32
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum, Struct, Type
 

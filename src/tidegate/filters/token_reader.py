@@ -32,7 +32,7 @@ _HUGE = 10**MAX_DIGITS
 class TokenReader:
     """A position in the tokens of a text. `kind`, `word` and `at` are kind, text and offset of the next token."""
 
-    __slots__ = ("at", "is_semantic", "kind", "next", "text", "tokens", "word")
+    __slots__ = ("_closings", "at", "is_semantic", "kind", "next", "text", "tokens", "word")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,6 +42,7 @@ class TokenReader:
         self.kind, self.word, self.at = self.tokens[0]
         self.is_semantic = False
         """True once a predicate with `~` has been read."""
+        self._closings: dict[int, int] | None = None
 
     # Tokens --------------------------------------------------------------------
 
@@ -49,6 +50,31 @@ class TokenReader:
         """Move behind the next token."""
         self.next += 1
         self.kind, self.word, self.at = self.tokens[self.next]
+
+    def rewind(self, to: int) -> None:
+        """Move back to a token."""
+        self.next = to
+        self.kind, self.word, self.at = self.tokens[to]
+
+    def split_sign(self) -> None:
+        """Split the next token, a number with a sign, into the sign and the number."""
+        _, text, at = self.tokens[self.next]
+        self.tokens[self.next : self.next + 1] = [("sign", text[0], at), ("number", text[1:], at + 1)]
+        self._closings = None
+        self.rewind(self.next)
+
+    @property
+    def closings(self) -> dict[int, int]:
+        """The index of the parenthesis that closes each opening one; those that nothing closes are missing."""
+        if self._closings is None:
+            self._closings = {}
+            opened: list[int] = []
+            for n, (kind, text, _) in enumerate(self.tokens):
+                if kind == "mark" and text == "(":
+                    opened.append(n)
+                elif kind == "mark" and text == ")" and opened:
+                    self._closings[opened.pop()] = n
+        return self._closings
 
     def at_end(self) -> bool:
         """Return True if all tokens have been read."""
@@ -120,7 +146,7 @@ class TokenReader:
                 if self.kind == "number" and self.at == token[2] + len(text):
                     self.fail_at((token[2], self.at + len(self.word)), "a parameter from %0 to %99")
                 return Param(int(text[1:]), span_of(token))
-        self.fail(expected)
+        self.fail("a parameter from %0 to %99" if text == "%" else expected)
 
     def path(self, token: Token) -> Path:
         """Turn a word that was read already into a path."""

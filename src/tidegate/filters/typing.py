@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import FilterSyntaxError, did_you_mean
-from tidegate.filters import areas, membership, patterns
+from tidegate.expressions.parser import UntypedConstant
+from tidegate.filters import areas, computed, membership, patterns
 from tidegate.filters.field_types import FieldTypes
 from tidegate.filters.nodes import (
     And,
@@ -20,6 +21,8 @@ from tidegate.filters.nodes import (
     Between,
     Bound,
     Compare,
+    ComputedValue,
+    FuzzyShape,
     Group,
     In,
     Inside,
@@ -36,7 +39,6 @@ from tidegate.filters.nodes import (
     Pattern,
     Query,
     Semantic,
-    Shape,
     StrLike,
     Value,
 )
@@ -44,8 +46,8 @@ from tidegate.filters.parameters import placeholder, read_param
 from tidegate.filters.parser import parse_shape
 from tidegate.filters.problems import ProblemCollector
 from tidegate.filters.render import path_text
-from tidegate.filters.values import nearest_float, nearest_float32
 from tidegate.model import timestamps
+from tidegate.model.numbers import nearest_float, nearest_float32
 from tidegate.model.schema import Schema
 from tidegate.model.types import Array, Enum, Scalar, Struct, Type
 
@@ -133,7 +135,7 @@ class _Resolver:
             case Group():
                 return self.group(node)
             case IsNull():
-                return IsNull(self.fields.path(node.path, whole=True), node.negated, node.span)
+                return IsNull(self.path(node.path, whole=True), node.negated, node.span)
             case Inside():
                 return self.inside(node)
         return self.simple(node)
@@ -143,12 +145,12 @@ class _Resolver:
             case Compare():
                 return self.compare(node)
             case Between():
-                path = self.fields.path(node.path)
+                path = self.path(node.path)
                 low, high = self.typed_value(node.low, path), self.typed_value(node.high, path)
                 return Between(path, low, high, node.negated, node.span)
             case In():
-                path = self.fields.path(node.path)
-                values = tuple([self.typed_value(value, path) for value in node.values])
+                path = self.path(node.path)
+                values = tuple([self.typed_value(value, path) for value in node.values if not isinstance(value, Path)])
                 return In(path, values, node.negated, node.span)
             case Pattern():
                 return self.pattern(node)
@@ -161,12 +163,12 @@ class _Resolver:
         other = node.other
         if isinstance(other, Path):
             return self.compare_fields(node, other)
-        path = self.fields.path(node.path)
+        path = self.path(node.path)
         value = self.typed_value(other, path)
         return node if path is node.path and value is other else Compare(path, node.relation, value, node.span)
 
     def compare_fields(self, node: Compare, other: Path) -> Compare:
-        left, right = self.fields.path(node.path, beside=other), self.fields.path(other, beside=node.path)
+        left, right = self.path(node.path, beside=other), self.path(other, beside=node.path)
         if left.type is not None and right.type is not None and not _comparable(left.type, right.type):
             self.problems.report(
                 node.span,
@@ -199,7 +201,7 @@ class _Resolver:
 
     def text_operand(self, operand: Operand, node: Pattern) -> Operand:
         if isinstance(operand, Path):
-            return self.fields.path(operand)
+            return self.path(operand)
         text = self.literal(operand, _STRING_TYPE)
         if text.kind != "string":
             message = f"{node.operator} expected a string in quotes, not {_shown(text)}"
@@ -285,7 +287,7 @@ class _Resolver:
             return Item(Member(path, shape, predicate.span), item.negated, least, weight)
         return Item(self.simple(predicate), item.negated, least, weight)
 
-    def shape(self, shape: Shape, path: Path) -> Shape:
+    def shape(self, shape: FuzzyShape, path: Path) -> FuzzyShape:
         if shape.is_term:
             return self.term(shape, path)
         before = len(self.problems.problems)
@@ -293,9 +295,9 @@ class _Resolver:
         problem = membership.problem(shape.name, _floats(numbers)) if len(self.problems.problems) == before else None
         if problem:
             self.problems.report(shape.span, f"expected {problem}", parameter=_any_param(shape.numbers))
-        return Shape(shape.name, numbers, span=shape.span)
+        return FuzzyShape(shape.name, numbers, span=shape.span)
 
-    def term(self, shape: Shape, path: Path) -> Shape:
+    def term(self, shape: FuzzyShape, path: Path) -> FuzzyShape:
         if self.schema is None:
             self.problems.report(shape.span, f"the term {shape.name!r} needs a schema that defines it")
             return shape
@@ -320,9 +322,24 @@ class _Resolver:
         if problem:
             self.problems.report(shape.span, f"the term {shape.name!r} is {definition!r}: expected {problem}")
             return shape
-        return Shape(parsed.name, numbers, span=shape.span)
+        return FuzzyShape(parsed.name, numbers, span=shape.span)
 
     # Values --------------------------------------------------------------------
+
+    def path(self, path: Path, beside: Path | None = None, *, whole: bool = False) -> Path:
+        """Return a field or a computed value with its type; report what is wrong with it."""
+        if not isinstance(path, ComputedValue):
+            return self.fields.path(path, beside, whole=whole)
+        term = computed.with_params(path.term, self.constant)
+        value, problems = computed.typed(replace(path, term=term), self.schema)
+        for problem in problems:
+            self.problems.report((problem.at, problem.at + problem.length), problem.message)
+        return value
+
+    def constant(self, param: Param) -> UntypedConstant:
+        """Return a parameter of an expression as a constant; a text that is a number is read as one."""
+        literal = self.literal(param, None)
+        return UntypedConstant(literal.value, param.span)
 
     def typed_value(self, value: Value, path: Path) -> Literal:
         """Return a value as a literal of the type of its field; report a value that does not fit."""

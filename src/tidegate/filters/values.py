@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from ctypes import c_float
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from tidegate.filters.nodes import Path
+from tidegate.filters.nodes import ComputedValue, Path
 from tidegate.model import timestamps
+from tidegate.model.numbers import nearest_float, nearest_float32
 from tidegate.model.types import Enum, Type
 
 EventDict = Mapping[str, Any]
@@ -34,6 +34,8 @@ LARGEST_EXACT = 2**53
 
 def raw_reader(path: Path) -> ValueReader:
     """Return a function that reads the unconverted value at a path; it returns None if there is none."""
+    if isinstance(path, ComputedValue):
+        return _compute_reader(path)
     if len(path.parts) == 1:
         name = str(path.parts[0])
         return lambda event: event.get(name)
@@ -65,9 +67,17 @@ def raw_reader(path: Path) -> ValueReader:
 
 def reader(path: Path) -> ValueReader:
     """Return a function that reads the value at a path in comparable form; it returns None if there is none."""
+    if isinstance(path, ComputedValue):
+        return _compute_reader(path)
     raw = raw_reader(path)
     convert = converter(path.type)
     return lambda event: None if (value := raw(event)) is None else convert(value)
+
+
+def _compute_reader(path: ComputedValue) -> ValueReader:
+    from tidegate.filters.computed import compute_reader  # it reads fields with this module
+
+    return compute_reader(path)
 
 
 def converter(kind: Type | None) -> Callable[[Any], Any]:
@@ -161,19 +171,6 @@ def _other_text(value: Any) -> Any:
 def _enum_number(value: Any) -> int | None:
     scalar = plain(value)
     return scalar if scalar.__class__ is int else None
-
-
-def nearest_float(value: int | float) -> float:
-    """Return the float nearest to a number; infinite if the number is beyond all floats."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def nearest_float32(value: int | float) -> float:
-    """Return the float32 nearest to a number."""
-    return c_float(nearest_float(value)).value
 
 
 def _float32(value: Any) -> float | None:

@@ -20,7 +20,6 @@ from tidegate.filters.sets import DOMAINS, Domain, domain_of
 from tidegate.filters.values import (
     LARGEST_EXACT,
     is_missing,
-    nearest_float,
     number_reader,
     raw_reader,
     reader,
@@ -38,6 +37,7 @@ from tidegate.matching.tuples import (
     themes_of_batch,
     themes_of_dicts,
 )
+from tidegate.model.numbers import nearest_float
 from tidegate.model.schema import Schema
 
 MAX_EVENTS = 2 ** (63 - NUMBER_BITS) - 1

@@ -234,20 +234,11 @@ def _predicates(
     conjuncts: Mapping[Thematic, int], rivals: Mapping[Theme, Rivals], lone: Iterable[ThematicPredicate]
 ) -> dict[str, Any]:
     """Number names, values and predicates; return the fields of the plan that describe them."""
-    name_keys: dict[tuple[Any, ...], int] = {}
-    value_keys: dict[tuple[Any, ...], tuple[int, ThematicPredicate]] = {}
+    ordered, name_keys, value_keys = _number_terms(conjuncts, rivals)
     keys: dict[tuple[int, int], int] = {}
     bounds: list[float] = []
     of: list[list[int]] = []
     need: list[float] = []
-    by_theme: dict[Theme, list[tuple[ThematicPredicate, frozenset[str]]]] = {}
-    for conjunct in conjuncts:
-        by_theme.setdefault(conjunct.themes, []).extend((p, conjunct.taken) for p in conjunct.predicates)
-    ordered = sorted(by_theme, key=sorted)
-    for theme in ordered:  # names and values of one theme get consecutive numbers
-        for p, excluded in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
-            name_keys.setdefault(_name_key(theme, p, excluded), len(name_keys))
-            value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
     for conjunct in conjuncts:
         needed = max(conjunct.threshold - SLACK, 0.0) ** len(conjunct.predicates)
         need.append(needed)
@@ -296,6 +287,26 @@ def _predicates(
 
 
 _NOTHING: frozenset[str] = frozenset()
+
+_NameKeys = dict[tuple[Any, ...], int]
+_ValueKeys = dict[tuple[Any, ...], tuple[int, ThematicPredicate]]
+
+
+def _number_terms(
+    conjuncts: Iterable[Thematic], rivals: Mapping[Theme, Rivals]
+) -> tuple[list[Theme], _NameKeys, _ValueKeys]:
+    """Return all themes in order, and the numbers of names and values; those of one theme are consecutive."""
+    name_keys: _NameKeys = {}
+    value_keys: _ValueKeys = {}
+    by_theme: dict[Theme, list[tuple[ThematicPredicate, frozenset[str]]]] = {}
+    for conjunct in conjuncts:
+        by_theme.setdefault(conjunct.themes, []).extend((p, conjunct.taken) for p in conjunct.predicates)
+    ordered = sorted(by_theme, key=sorted)
+    for theme in ordered:
+        for p, excluded in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
+            name_keys.setdefault(_name_key(theme, p, excluded), len(name_keys))
+            value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
+    return ordered, name_keys, value_keys
 
 
 def _name_key(theme: Theme, p: ThematicPredicate, excluded: frozenset[str]) -> tuple[Any, ...]:

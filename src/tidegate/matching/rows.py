@@ -27,6 +27,7 @@ from tidegate.filters.nodes import (
     And,
     Between,
     Compare,
+    ComputedValue,
     Group,
     Inside,
     Literal,
@@ -41,7 +42,8 @@ from tidegate.filters.nodes import (
 from tidegate.filters.normalize import Conjunct, to_dnf
 from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import Cut, ValueSet, domain_of
-from tidegate.filters.values import LARGEST_EXACT, nearest_float
+from tidegate.filters.values import LARGEST_EXACT
+from tidegate.model.numbers import nearest_float
 
 NULL, INCOMPARABLE, MISTYPED, BOOL, INT, FLOAT, STRING, TIME, ENUM = range(9)
 """The kinds of value on an axis: missing, comparable with nothing, not of the attribute's type, and the ordered kinds.
@@ -196,6 +198,8 @@ class Axes:
         facts: list[Fact] = []
         terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
         for term in terms:
+            if term.__class__ in (Between, Compare) and term.path.__class__ is ComputedValue:
+                return None
             if term.__class__ is Between and not term.negated:
                 axis, kind = numbers.get(term.path.parts) or self.number(term.path)
                 facts.append((axis, kind, "BETWEEN", term.low.value, term.high.value))  # type: ignore[union-attr]
@@ -212,6 +216,8 @@ class Axes:
         """Return the row of a conjunct; None if it allows nothing."""
         spans: list[AxisSpan] = []
         for path, allowed in conjunct.necessary.items():
+            if isinstance(path, ComputedValue):
+                continue
             axis, _ = self.number(path)
             own_spans = [(axis, *span) for span in _spans(allowed)]
             if not own_spans:
@@ -332,7 +338,9 @@ def _first_float(value: int | float, beyond: bool) -> Any:
 def _checks(conjunct: Conjunct) -> tuple[RowCheck, ...] | None:
     """Return the checks that spans leave open (text, fuzzy groups, areas); None if the whole filter is needed."""
     checks: list[RowCheck] = []
-    for allowed in conjunct.exact.values():
+    for path, allowed in conjunct.exact.items():
+        if isinstance(path, ComputedValue):
+            return None
         checks += sorted(allowed.tests, key=repr)
     for term in conjunct.rest:
         if isinstance(term, Inside):

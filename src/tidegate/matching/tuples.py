@@ -14,8 +14,8 @@ from tidegate.filters.arrow_columns import ArrowColumn, distinct, path_array
 from tidegate.filters.nodes import Path
 from tidegate.filters.thematic import TupleValue, themes_of, tuple_reader
 from tidegate.filters.tuples import columns_of, themes_of_rows
-from tidegate.filters.values import nearest_float
 from tidegate.matching import meaning_kernels
+from tidegate.model.numbers import nearest_float
 from tidegate.model.schema import Schema
 
 

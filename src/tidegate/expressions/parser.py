@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tidegate.errors import ExpressionError, Problem
@@ -25,7 +25,12 @@ class UntypedConstant:
     """A literal value; None is null."""
 
     value: str | float | None
-    span: Span
+    span: Span = field(compare=False)
+    kind: str = field(init=False, repr=False)
+    """The class of the value: 1 and 1.0 are different constants."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", type(self.value).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +38,31 @@ class UntypedPath:
     """A path into the event: names of attributes, and indexes of arrays."""
 
     parts: tuple[str | int, ...]
-    span: Span
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UntypedParameter:
+    """`%n` in a filter: a constant that is passed separately from the text."""
+
+    index: int
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UntypedCall:
-    """A function, in lower case, or an operator; the unary minus is `negative`."""
+    """A function, in lower case, or an operator; the unary minus is `negative`.
+
+    `case` has a condition and a value for each WHEN, and last the value of ELSE.
+    """
 
     name: str
     arguments: tuple[UntypedNode, ...]
-    span: Span
+    span: Span = field(compare=False)
 
 
-UntypedNode = UntypedConstant | UntypedPath | UntypedCall
+UntypedNode = UntypedConstant | UntypedPath | UntypedParameter | UntypedCall
+"""A node before type checking. Equality ignores spans."""
 
 
 def parse(text: str) -> UntypedNode:
@@ -59,17 +76,20 @@ def names(text: str) -> frozenset[str]:
     >>> sorted(names("concat(cid, '-', pos.x) + 1"))
     ['cid', 'pos']
     """
-    attributes: set[str] = set()
-    stack = [parse(text)]
+    return frozenset(str(path.parts[0]) for path in paths_of(parse(text)))
+
+
+def paths_of(root: UntypedNode) -> list[UntypedPath]:
+    """Return the paths of a tree without duplicates, in the order of the text."""
+    distinct: dict[UntypedPath, None] = {}
+    stack = [root]
     while stack:
         match stack.pop():
-            case UntypedPath(parts):
-                attributes.add(str(parts[0]))
+            case UntypedPath() as path:
+                distinct[path] = None
             case UntypedCall(_, arguments):
-                stack += arguments
-            case UntypedConstant():
-                pass
-    return frozenset(attributes)
+                stack += reversed(arguments)
+    return list(distinct)
 
 
 _TOKEN = re.compile(
@@ -78,13 +98,19 @@ _TOKEN = re.compile(
     | (?P<name>[^\W\d]\w*+)
     | (?P<quoted>"(?:[^"]|"")++")
     | (?P<string>'(?:[^']|'')*+')
-    | (?P<mark>[-+*/%(),.\[\]])
+    | (?P<mark><=|>=|<>|!=|[-+*/%(),.\[\]=<>])
     | (?P<end>\Z)
     | (?P<unknown>.)
     )""",
     re.VERBOSE | re.DOTALL,
 )
 
+
+RELATIONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+"""The comparisons, and the name of each."""
+
+KEYWORDS = frozenset({"and", "or", "not", "in", "like", "between", "is", "case"})
+"""Words that are not called as functions."""
 
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -127,19 +153,105 @@ class _Parser:
         if not self.take(mark):
             self.fail(f"{mark!r}")
 
+    def is_word(self, word: str) -> bool:
+        """Return True if the token is this keyword, in any case."""
+        return self.kind == "name" and self.piece.lower() == word
+
+    def take_word(self, word: str) -> bool:
+        """Consume the token if it is this keyword."""
+        if not self.is_word(word):
+            return False
+        self.advance()
+        return True
+
+    def expect_word(self, word: str) -> None:
+        if not self.take_word(word):
+            self.fail(word.upper())
+
     def parse(self) -> UntypedNode:
-        root = self.sum()
+        root = self.condition()
         if self.kind != "end":
             self.fail("an operator or the end")
         return root
 
-    def sum(self) -> UntypedNode:
+    def condition(self) -> UntypedNode:
+        """Parse a whole expression: conditions that OR joins, or just a value."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"an expression that nests at most {MAX_DEPTH} deep")
-        node = self.chain(self.product, "+", "-")
+        node = self.logic("or", lambda: self.logic("and", self.negation))
         self.depth -= 1
         return node
+
+    def logic(self, word: str, operand: Callable[[], UntypedNode]) -> UntypedNode:
+        left = operand()
+        while self.take_word(word):
+            self.count_operator()
+            right = operand()
+            left = UntypedCall(word, (left, right), (left.span[0], right.span[1]))
+        return left
+
+    def negation(self) -> UntypedNode:
+        starts = []
+        while self.is_word("not"):
+            starts.append(self.start)
+            self.count_operator()
+            self.advance()
+        node = self.comparison()
+        for start in reversed(starts):
+            node = UntypedCall("not", (node,), (start, node.span[1]))
+        return node
+
+    def comparison(self) -> UntypedNode:
+        left = self.sum()
+        if self.kind == "mark" and self.piece in RELATIONS:
+            self.count_operator()
+            relation = RELATIONS[self.take(*RELATIONS)]
+            right = self.sum()
+            return UntypedCall(relation, (left, right), (left.span[0], right.span[1]))
+        if self.take_word("is"):
+            return self.is_null(left)
+        negated = self.take_word("not")
+        for word, parse_rest in (("in", self.members), ("like", self.pattern), ("between", self.between)):
+            if self.take_word(word):
+                self.count_operator()
+                node = parse_rest(left)
+                return UntypedCall("not", (node,), node.span) if negated else node
+        if negated:
+            self.fail("IN, LIKE or BETWEEN after NOT")
+        return left
+
+    def is_null(self, value: UntypedNode) -> UntypedNode:
+        self.count_operator()
+        negated = self.take_word("not")
+        span = (value.span[0], self.start + len(self.piece))
+        self.expect_word("null")
+        node = UntypedCall("is null", (value,), span)
+        return UntypedCall("not", (node,), span) if negated else node
+
+    def members(self, value: UntypedNode) -> UntypedNode:
+        self.expect("(")
+        members = [self.sum()]
+        while self.take(","):
+            self.count_operator()
+            members.append(self.sum())
+        end = self.at
+        self.expect(")")
+        return UntypedCall("in", (value, *members), (value.span[0], end))
+
+    def pattern(self, value: UntypedNode) -> UntypedNode:
+        pattern = self.value()
+        return UntypedCall("like", (value, pattern), (value.span[0], pattern.span[1]))
+
+    def between(self, value: UntypedNode) -> UntypedNode:
+        low = self.sum()
+        self.expect_word("and")
+        high = self.sum()
+        span = (value.span[0], high.span[1])
+        return UntypedCall("and", (UntypedCall(">=", (value, low), span), UntypedCall("<=", (value, high), span)), span)
+
+    def sum(self) -> UntypedNode:
+        return self.chain(self.product, "+", "-")
 
     def product(self) -> UntypedNode:
         return self.chain(self.sign, "*", "/", "%")
@@ -178,7 +290,7 @@ class _Parser:
         kind, piece, start = self.kind, self.piece, self.start
         span = (start, start + len(piece))
         if self.take("("):
-            node = self.sum()
+            node = self.condition()
             self.expect(")")
             return node
         if kind not in ("number", "string", "name", "quoted"):
@@ -191,17 +303,38 @@ class _Parser:
         if kind == "name":
             if piece.lower() in _CONSTANTS:
                 return UntypedConstant(_CONSTANTS[piece.lower()], span)
-            if self.take("("):
+            if self.kind == "mark" and self.piece == "(" and piece.lower() not in KEYWORDS and self.take("("):
                 return self.call(piece, start)
+            if piece.lower() == "case" and self.kind in ("name", "quoted", "number", "string"):
+                return self.case(start)
         return self.path(piece, start)
 
     def call(self, name: str, start: int) -> UntypedCall:
         arguments: list[UntypedNode] = []
         while not arguments or self.take(","):
-            arguments.append(self.sum())
+            arguments.append(self.condition())
         end = self.at
         self.expect(")")
         return UntypedCall(name.lower(), tuple(arguments), (start, end))
+
+    def case(self, start: int) -> UntypedCall:
+        """Parse `WHEN ... THEN ... [ELSE ...] END`; with a value before WHEN, each WHEN is compared with it."""
+        subject = None if self.is_word("when") else self.condition()
+        arguments: list[UntypedNode] = []
+        self.expect_word("when")
+        while not arguments or self.take_word("when"):
+            self.count_operator()
+            condition = self.condition()
+            if subject is not None:
+                condition = UntypedCall("=", (subject, condition), condition.span)
+            self.expect_word("then")
+            arguments += [condition, self.condition()]
+        otherwise: UntypedNode = UntypedConstant(None, (self.start, self.start))
+        if self.take_word("else"):
+            otherwise = self.condition()
+        end = self.start + len(self.piece)
+        self.expect_word("end")
+        return UntypedCall("case", (*arguments, otherwise), (start, end))
 
     def path(self, first: str, start: int) -> UntypedPath:
         parts: list[str | int] = [_unquote(first)]

@@ -10,8 +10,8 @@ import re
 from datetime import datetime
 from typing import Any
 
-from tidegate.filters.values import nearest_float, nearest_float32
 from tidegate.model import timestamps
+from tidegate.model.numbers import nearest_float, nearest_float32
 from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
 
 BOOL, INT, FLOAT, STRING, TIME = (Scalar(name) for name in ("bool", "int64", "float64", "string", "timestamp"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.expressions.overloads import Overload
 from tidegate.model.types import Type
-from tidegate.services.expressions.functions import Overload
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tidegate.errors import ExpressionError, Problem, did_you_mean
+from tidegate.expressions import casts
+from tidegate.expressions.casts import BOOL, FLOAT, INT, STRING, TIME
+from tidegate.expressions.conditions import case, case_required, case_sql
+from tidegate.expressions.evaluate import to_python
+from tidegate.expressions.functions import FUNCTIONS, MAX_INT64, MIN_INT64, OPERATORS, common_type
+from tidegate.expressions.nodes import AttributePath, Cast, Constant, Expression, ExpressionNode, FunctionCall
+from tidegate.expressions.overloads import COMMON, COMPARED, KINDS, LITERALS, Overload
+from tidegate.expressions.parser import (
+    Span,
+    UntypedCall,
+    UntypedConstant,
+    UntypedNode,
+    UntypedParameter,
+    UntypedPath,
+    parse,
+)
+from tidegate.expressions.sql import sql_size
+from tidegate.expressions.zones import zone
+from tidegate.model import timestamps
 from tidegate.model.events import show, value_violations
 from tidegate.model.schema import Schema
-from tidegate.model.types import Array, Struct, Type, parse_type
-from tidegate.services.expressions import casts
-from tidegate.services.expressions.casts import BOOL, FLOAT, INT, STRING
-from tidegate.services.expressions.evaluate import to_python
-from tidegate.services.expressions.functions import (
-    COMMON,
-    FUNCTIONS,
-    KINDS,
-    LITERALS,
-    MAX_INT64,
-    MIN_INT64,
-    Overload,
-    common_type,
-)
-from tidegate.services.expressions.nodes import AttributePath, Cast, Constant, Expression, ExpressionNode, FunctionCall
-from tidegate.services.expressions.parser import Span, UntypedCall, UntypedConstant, UntypedNode, UntypedPath, parse
+from tidegate.model.types import Array, Enum, Struct, Type, parse_type
+
+MAX_SQL_LENGTH = 200_000
+"""The longest SQL of an expression, in characters: the SQL of some functions repeats their arguments."""
+
+_TOO_LONG = "expected a simpler expression: as SQL it is too long; nest fewer functions"
 
 
 def resolve(text: str, schema: Schema, *, type: str | Type | None = None, default: Any = None) -> Expression:  # noqa: A002
@@ -31,7 +41,7 @@ def resolve(text: str, schema: Schema, *, type: str | Type | None = None, defaul
     The result is cast to `type`, and null is replaced by `default`. Raises `ExpressionError` with the first syntax
     error or with all type errors.
 
-    >>> from tidegate.services.expressions import evaluate
+    >>> from tidegate.expressions import evaluate
     >>> expression = resolve("speed * 3.6", Schema({"speed": "float32?"}))
     >>> str(expression.type), expression.required, evaluate(expression, {"speed": 10})
     ('float64', False, 36.0)
@@ -53,7 +63,28 @@ def resolve(text: str, schema: Schema, *, type: str | Type | None = None, defaul
         checker.fail(whole, "expected something that has a type; null needs one: {value: null, type: int32}")
     if default is not None:
         root = _with_default(root, kind, default, checker)
+    if sql_size(root) > MAX_SQL_LENGTH:
+        checker.fail(whole, _TOO_LONG)
     return Expression(text, root, kind, _is_required(root))
+
+
+def check_tree(tree: UntypedNode, schema: Schema) -> tuple[ExpressionNode, list[Problem]]:
+    """Check an untyped tree against a schema; return its typed root and all problems."""
+    checker = _TypeChecker("", schema)
+    root = checker.check(tree)
+    if not checker.problems and sql_size(root) > MAX_SQL_LENGTH:
+        checker.report((0, 1), _TOO_LONG)
+    return root, checker.problems
+
+
+def check_values(tree: UntypedNode, types: Mapping[tuple[str | int, ...], Type | None]) -> ExpressionNode | None:
+    """Check an untyped tree against the types of the values at its paths; None stands for null.
+
+    Returns None if the tree has no meaning for values of these types.
+    """
+    checker = _ValueChecker(types)
+    root = checker.check(tree)
+    return None if checker.problems else root
 
 
 def _with_default(root: ExpressionNode, kind: Type, default: Any, checker: _TypeChecker) -> ExpressionNode:
@@ -89,6 +120,8 @@ class _TypeChecker:
                 return self.constant(value, span)
             case UntypedPath(parts, span):
                 return self.path(parts, span)
+            case UntypedParameter(index, span):
+                return self.report(span, f"expected a value for %{index}")
             case UntypedCall(name, arguments, span):
                 return self.call(name, arguments, span)
 
@@ -140,25 +173,100 @@ class _TypeChecker:
     def call(self, name: str, untyped: tuple[UntypedNode, ...], span: Span) -> ExpressionNode:
         before = len(self.problems)
         arguments = [self.check(argument) for argument in untyped]
+        if name in ("case", "if"):
+            return self.case(name, arguments, span) if len(self.problems) == before else Constant(None, None)
         overloads = FUNCTIONS.get(name)
         if overloads is None:
-            functions = [function for function in FUNCTIONS if function.isidentifier()]
+            functions = ["if", *(function for function in FUNCTIONS if function not in OPERATORS)]
             return self.report(span, f"unknown function {name!r}{did_you_mean(name, functions)}")
         if len(self.problems) > before:
             return Constant(None, None)
+        arguments, problem = _alike(arguments) if name in _RELATIONS else (arguments, "")
+        if problem:
+            return self.report(span, problem)
         for overload in overloads:
             call = _apply(overload, arguments)
             if call is not None:
                 return call
-        general = [overload for overload in overloads if "int" not in overload.takes] or overloads
+        fitting = [overload for overload in overloads if len(overload.takes) == len(arguments)] or overloads
+        general = [overload for overload in fitting if "int" not in overload.takes] or fitting
         expected = " or ".join(dict.fromkeys(_describe_arguments(overload) for overload in general))
         actual = ", ".join(str(argument.type or "null") for argument in arguments)
-        return self.report(span, f"{name!r} expected {expected}, not {actual}")
+        return self.report(span, f"{name.upper() if name in _WORDS else name!r} expected {expected}, not {actual}")
+
+    def case(self, name: str, arguments: list[ExpressionNode], span: Span) -> ExpressionNode:
+        """Type a CASE or an if, whose arguments are conditions, each with its value, and the last value."""
+        if name == "if" and len(arguments) != 3:
+            return self.report(span, f"'if' expected a condition and two values, not {len(arguments)} arguments")
+        for condition in arguments[:-1:2]:
+            if condition.type is not None and condition.type != BOOL:
+                return self.report(span, f"{name.upper()} expected a condition, not {condition.type}")
+        values = [*arguments[1::2], arguments[-1]]
+        common = common_type([value.type for value in values])
+        if common is None and any(value.type is not None for value in values):
+            actual = ", ".join(str(value.type or "null") for value in values)
+            return self.report(span, f"{name.upper()} expected values of one type, not {actual}")
+        if common is None:
+            return Constant(None, None)
+        branches = len(arguments) // 2
+        takes = ("bool", "anything") * branches + ("anything",)
+        overload = Overload(takes, common, case_sql(branches), case, takes_nulls=True, is_required=case_required)
+        typed = [_convert(a, common if n % 2 or n == 2 * branches else BOOL) for n, a in enumerate(arguments)]
+        return FunctionCall(overload, tuple(typed), common)
+
+
+class _ValueChecker(_TypeChecker):
+    """Types a tree by the values at its paths."""
+
+    def __init__(self, types: Mapping[tuple[str | int, ...], Type | None]) -> None:
+        super().__init__("", Schema({}))
+        self.types = types
+
+    def path(self, parts: tuple[str | int, ...], span: Span) -> ExpressionNode:  # noqa: ARG002
+        kind = self.types[parts]
+        return Constant(None, None) if kind is None else AttributePath(parts, kind, required=False)
+
+
+_RELATIONS = frozenset({"=", "<>", "<", "<=", ">", ">=", "in"})
+_WORDS = frozenset({"and", "or", "not", "in", "like"})
+
+
+def _alike(arguments: list[ExpressionNode]) -> tuple[list[ExpressionNode], str]:
+    """Return the arguments of a comparison with texts as what they are compared with, or a problem.
+
+    A text beside a timestamp is a timestamp; a text beside an enum must be one of its labels.
+    """
+    types = [argument.type for argument in arguments]
+    is_text = [isinstance(a, Constant) and isinstance(a.value, str) for a in arguments]
+    if TIME in types and all(kind in (TIME, None) or text for kind, text in zip(types, is_text, strict=True)):
+        moments = [_moment(a) if text else a for a, text in zip(arguments, is_text, strict=True)]
+        if None in moments:
+            wrong = arguments[moments.index(None)]
+            text = show(wrong.value) if isinstance(wrong, Constant) else "this"
+            return arguments, f"expected a time such as '2010-01-01T00:00:00Z', not {text}"
+        return [moment for moment in moments if moment is not None], ""
+    enums = {kind for kind in types if isinstance(kind, Enum)}
+    if len(enums) == 1:
+        (enum,) = enums
+        for argument in arguments:
+            if isinstance(argument, Constant) and isinstance(argument.value, str) and argument.value not in enum.labels:
+                hint = did_you_mean(argument.value, list(enum.labels)) or f"; expected one of {', '.join(enum.labels)}"
+                return arguments, f"{show(argument.value)} is no label of {enum}{hint}"
+    return arguments, ""
+
+
+def _moment(node: ExpressionNode) -> Constant | None:
+    """Return a text constant as a timestamp; None if it is none."""
+    assert isinstance(node, Constant)
+    micros = timestamps.from_text(node.value)
+    return None if micros is None else Constant(timestamps.to_datetime(micros), TIME)
 
 
 def _apply(overload: Overload, arguments: list[ExpressionNode]) -> ExpressionNode | None:
     """Call an overload, with its arguments converted to the types it takes; None if they do not fit."""
     takes = overload.takes
+    if overload.gives == BOOL and takes[0] in COMPARED:
+        return _comparison(overload, arguments)
     if takes[0] in COMMON:
         types = [argument.type for argument in arguments]
         common = common_type(types)
@@ -179,11 +287,28 @@ def _apply(overload: Overload, arguments: list[ExpressionNode]) -> ExpressionNod
             low, high = LITERALS[name]
             if not isinstance(argument, Constant) or kind != INT or not low <= argument.value <= high:
                 return None
-        elif (kind is not None and kind.kind not in fitting) or (kind is None and target is None):
+        elif name in ("zone", "pattern"):
+            if not isinstance(argument, Constant) or kind != STRING or (name == "zone" and not zone(argument.value)):
+                return None
+        elif kind.kind not in fitting if kind is not None else target is None and name != "anything":
             return None
         converted.append(argument if target is None else _convert(argument, target))
     assert overload.gives is not None
     return FunctionCall(overload, tuple(converted), overload.gives)
+
+
+def _comparison(overload: Overload, arguments: list[ExpressionNode]) -> ExpressionNode | None:
+    """Compare values of one type. Whole numbers are compared as they are, which is exact for all of them."""
+    types = [argument.type for argument in arguments]
+    if len(arguments) < 2 or any(kind is not None and kind.kind not in COMPARED[overload.takes[0]] for kind in types):
+        return None
+    kinds = {kind.kind for kind in types if kind is not None}
+    common = common_type(types)
+    if kinds and common is None:
+        return None
+    if kinds != {"int"}:
+        arguments = [_convert(argument, common or BOOL) for argument in arguments]
+    return FunctionCall(overload, tuple(arguments), BOOL)
 
 
 def _convert(node: ExpressionNode, target: Type) -> ExpressionNode:
@@ -192,6 +317,8 @@ def _convert(node: ExpressionNode, target: Type) -> ExpressionNode:
 
 def _describe_arguments(overload: Overload) -> str:
     first = overload.takes[0]
+    if overload.gives == BOOL and first in COMPARED:
+        return "values that compare"
     if first in COMMON:
         return "values of one type" if first == "any*" else "several numbers, texts or timestamps"
     return " and ".join(KINDS[name.rstrip("*")][2] for name in overload.takes)
@@ -207,6 +334,6 @@ def _is_required(node: ExpressionNode) -> bool:
         case Cast():
             return _is_required(node.argument) and not casts.may_lose(node.argument.type, node.type)
         case FunctionCall():
-            if node.overload.takes_nulls:
-                return any(map(_is_required, node.arguments))
+            if node.overload.is_required is not None:
+                return node.overload.is_required([_is_required(argument) for argument in node.arguments])
             return node.overload.total and all(map(_is_required, node.arguments))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidegate.filters.values import nearest_float32
+from tidegate.expressions import casts
+from tidegate.expressions.nodes import AttributePath, Cast, Constant, Expression, ExpressionNode, FunctionCall
+from tidegate.expressions.overloads import Overload
 from tidegate.model import timestamps
+from tidegate.model.numbers import nearest_float32
 from tidegate.model.types import Array, Enum, Struct, Type
-from tidegate.services.expressions import casts
-from tidegate.services.expressions.nodes import AttributePath, Cast, Constant, Expression, ExpressionNode, FunctionCall
+
+NodeFunction = Callable[[Any], Any]
 
 
 def evaluate(expression: Expression, event: Mapping[str, Any]) -> Any:
@@ -18,22 +21,40 @@ def evaluate(expression: Expression, event: Mapping[str, Any]) -> Any:
 
     Slow and obvious: tests compare Spark with it.
     """
-    return _evaluate(expression.root, event)
+    return compile_node(expression.root, _attribute)(event)
 
 
-def _evaluate(node: ExpressionNode, event: Mapping[str, Any]) -> Any:
+def compile_node(node: ExpressionNode, attribute: Callable[[AttributePath], NodeFunction]) -> NodeFunction:
+    """Return a function that computes a node for an event; `attribute` returns one that reads an attribute."""
     match node:
-        case Constant():
-            return node.value
+        case Constant(value):
+            return lambda _: value
         case AttributePath():
-            return to_python(_value_at(event, node.parts), node.type)
-        case Cast():
-            return casts.convert(_evaluate(node.argument, event), node.argument.type, node.type)
-        case FunctionCall():
-            values = [_evaluate(argument, event) for argument in node.arguments]
-            if not node.overload.takes_nulls and any(value is None for value in values):
+            return attribute(node)
+        case Cast(argument, kind):
+            inner, source = compile_node(argument, attribute), argument.type
+            return lambda event: casts.convert(inner(event), source, kind)
+        case FunctionCall(overload, arguments):
+            return _compile_call(overload, [compile_node(argument, attribute) for argument in arguments])
+
+
+def _compile_call(overload: Overload, arguments: list[NodeFunction]) -> NodeFunction:
+    python, takes_nulls = overload.python, overload.takes_nulls
+
+    def call(event: Any) -> Any:
+        values = []
+        for argument in arguments:
+            value = argument(event)
+            if value is None and not takes_nulls:
                 return None
-            return node.overload.python(*values)
+            values.append(value)
+        return python(*values)
+
+    return call
+
+
+def _attribute(node: AttributePath) -> NodeFunction:
+    return lambda event: to_python(_value_at(event, node.parts), node.type)
 
 
 def _value_at(event: Any, parts: tuple[str | int, ...]) -> Any:

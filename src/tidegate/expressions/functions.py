@@ -8,58 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
+from tidegate.expressions.casts import FLOAT, INT, STRING, TEXTS, TIME
+from tidegate.expressions.conditions import CONDITIONS
+from tidegate.expressions.geo import GEO
+from tidegate.expressions.overloads import Overload
+from tidegate.expressions.zones import in_zone
 from tidegate.model import timestamps
 from tidegate.model.types import Type
-from tidegate.services.expressions.casts import FLOAT, INT, STRING, TEXTS, TIME
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The first and last second of the years 1 to 9999."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """One signature of a function, with its implementations."""
-
-    takes: tuple[str, ...]
-    """Kinds of the arguments, of `KINDS`; a kind that ends in `*` takes one or more arguments."""
-    gives: Type | None
-    """The type of the result; None: the common type of the arguments."""
-    sql: str
-    """A format string with {0}, {1}, ... for the arguments, or {all}."""
-    python: Callable[..., Any]
-    """Never called with None, unless `takes_nulls`."""
-    total: bool = False
-    """True if the result is not null whenever no argument is null."""
-    takes_nulls: bool = False
-    """True if the function ignores nulls: it returns the first, least or greatest argument that is not null."""
-
-
-KINDS: dict[str, tuple[tuple[str, ...], Type | None, str]] = {
-    "int": (("int",), INT, "a whole number"),
-    "number": (("int", "float"), FLOAT, "a number"),
-    "text": (TEXTS, STRING, "text"),
-    "word": ((*TEXTS, "int", "bool"), STRING, "text, a whole number or a truth value"),
-    "time": (("time",), TIME, "a timestamp"),
-    "array": (("array",), None, "an array"),
-    "digits": (("int",), None, "a number of decimal places from 0 to 15, not computed"),
-    "place": (("int",), None, "a place, a whole number, not computed"),
-}
-"""By name: the accepted kinds of types, the type they are converted to (None: unchanged), and a description."""
-
-LITERALS = {"digits": (0, 15), "place": (-(2**31), 2**31 - 1)}
-"""Kinds of arguments that must be integer literals, with their range."""
-
-COMMON = {
-    "any*": ("bool", "int", "float", "time", "array", "struct", *TEXTS),
-    "ordered*": ("int", "float", "time", "string", "char"),
-}
-"""Kinds of arguments that are converted to one common type, with the accepted kinds of types."""
 
 
 def _in_int64(number: int) -> int | None:
@@ -209,6 +172,11 @@ def _part(sql: str, read: Callable[[datetime], int]) -> list[Overload]:
     return [Overload(("time",), INT, f"CAST({sql}({{0}}) AS BIGINT)", read, total=True)]
 
 
+def _local_part(sql: str, read: Callable[[datetime], int]) -> list[Overload]:
+    """Return a part of a timestamp, in UTC or in a time zone."""
+    return [*_part(sql, read), in_zone(sql, read)]
+
+
 def _text(sql: str, change: Callable[[str], Any], gives: Type = STRING) -> list[Overload]:
     return [Overload(("text",), gives, sql, change, total=True)]
 
@@ -268,26 +236,33 @@ FUNCTIONS: dict[str, list[Overload]] = {
     ],
     "replace": [Overload(("text", "text", "text"), STRING, "replace({0}, {1}, {2})", _replace, total=True)],
     "concat": [Overload(("word*",), STRING, "concat({all})", lambda *texts: "".join(texts), total=True)],
-    "coalesce": [Overload(("any*",), None, "coalesce({all})", _first, takes_nulls=True)],
-    "least": [Overload(("ordered*",), None, "least({all})", _extreme(-1), takes_nulls=True)],
-    "greatest": [Overload(("ordered*",), None, "greatest({all})", _extreme(1), takes_nulls=True)],
-    "year": _part("year", lambda moment: moment.year),
-    "month": _part("month", lambda moment: moment.month),
-    "day": _part("day", lambda moment: moment.day),
-    "weekday": _part("weekday", datetime.weekday),
-    "hour": _part("hour", lambda moment: moment.hour),
-    "minute": _part("minute", lambda moment: moment.minute),
-    "second": _part("second", lambda moment: moment.second),
+    "coalesce": [Overload(("any*",), None, "coalesce({all})", _first, takes_nulls=True, is_required=any)],
+    "least": [Overload(("ordered*",), None, "least({all})", _extreme(-1), takes_nulls=True, is_required=any)],
+    "greatest": [Overload(("ordered*",), None, "greatest({all})", _extreme(1), takes_nulls=True, is_required=any)],
+    "year": _local_part("year", lambda moment: moment.year),
+    "month": _local_part("month", lambda moment: moment.month),
+    "day": _local_part("day", lambda moment: moment.day),
+    "weekday": _local_part("weekday", datetime.weekday),
+    "hour": _local_part("hour", lambda moment: moment.hour),
+    "minute": _local_part("minute", lambda moment: moment.minute),
+    "second": _local_part("second", lambda moment: moment.second),
     "unix_seconds": _part("unix_seconds", lambda moment: _micros(moment) // 1_000_000),
     "unix_millis": _part("unix_millis", lambda moment: _micros(moment) // 1_000),
     "timestamp_seconds": _from_unix("timestamp_seconds", 1_000_000),
     "timestamp_millis": _from_unix("timestamp_millis", 1_000),
+    **GEO,
+    **CONDITIONS,
 }
-"""All functions and operators by name. `weekday` is 0 on Mondays; parts of a timestamp are in UTC."""
+"""All functions and operators by name. `weekday` is 0 on Mondays; parts of a timestamp are in UTC unless a time zone is
+given.
+"""
 
-OPERATORS = frozenset("+-*/%") | {"negative"}
+OPERATORS = frozenset("+-*/%") | {"negative", *CONDITIONS}
+"""Functions that are written as operators, not as calls."""
 
-APPROXIMATE = frozenset({"power", "exp", "ln", "log10", "sin", "cos", "tan", "atan2", "radians", "degrees"})
+APPROXIMATE = frozenset(
+    {"power", "exp", "ln", "log10", "sin", "cos", "tan", "atan2", "radians", "degrees", "distance", "bearing"}
+)
 """Functions whose last digit depends on the math library of the machine."""
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.services import generate
 from tidegate import ExpressionError, Schema
 from tidegate.errors import Problem
+from tidegate.expressions import Expression, evaluate, resolve, to_sql
+from tidegate.expressions.casts import quoted
 from tidegate.model.events import value_violations
 from tidegate.model.types import parse_type
-from tidegate.services.expressions import Expression, evaluate, resolve, to_sql
-from tidegate.services.expressions.casts import quoted
 
 SCHEMA = generate.SCHEMA
 EVENT = {
