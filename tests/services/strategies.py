@@ -25,6 +25,7 @@ from tidegate.services.definitions import (
 from tidegate.services.operators import (
     Aggregate,
     Aggregation,
+    Branch,
     Computed,
     CountWindow,
     Custom,
@@ -33,8 +34,13 @@ from tidegate.services.operators import (
     Filter,
     Incremental,
     Join,
+    Lookup,
     Merge,
+    Pattern,
+    PatternStep,
+    Previous,
     Project,
+    SessionWindow,
     Sort,
     SortKey,
     Table,
@@ -48,6 +54,7 @@ durations = st.one_of(
     st.sampled_from([0.001, 0.05, 1.0, 10.0, 60.0, 90.0, 3600.0, 86400.0, 604800.0]),
     st.floats(min_value=1e-6, max_value=1e9, allow_nan=False),
 )
+lengths = st.just(0.0) | durations
 kinds = st.sampled_from(
     ["bool", "int32", "uint64?", "float64", "string", "int32[4]?", "enum(CAR, BUS)", {"x": "float64"}]
 )
@@ -69,17 +76,27 @@ def schemas(draw: st.DrawFn, promises: bool = False) -> Schema:
 @st.composite
 def time_windows(draw: st.DrawFn) -> TimeWindow:
     length = draw(durations)
-    return TimeWindow(length, draw(st.sampled_from([length, length / 2])), draw(st.one_of(st.just(0.0), durations)))
+    slide = draw(st.sampled_from([length, length / 2]))
+    offset = draw(st.sampled_from([0.0, slide / 2]))
+    zone = draw(st.sampled_from([None, "UTC", "Europe/Berlin"]))
+    return TimeWindow(length, slide, draw(lengths), offset, zone)
 
 
 count_windows = st.integers(1, 10_000).flatmap(lambda n: st.builds(CountWindow, st.just(n), st.integers(1, n)))
-windows = st.one_of(time_windows(), count_windows)
+fixed_windows = st.one_of(time_windows(), count_windows)
+windows = st.one_of(fixed_windows, st.builds(SessionWindow, durations, lengths))
 emits = st.sampled_from(["final", "updates"])
+hows = st.sampled_from(["inner", "left", "full"])
+NAMED_AGGREGATES = ["first", "last", "distinct", "approx_distinct", "stddev", "collect"]
 by = st.lists(words, max_size=3).map(tuple)
 aggregations = st.lists(
     st.one_of(
         st.builds(Aggregation, st.just("count"), st.none() | words, words),
         st.builds(Aggregation, st.sampled_from(["sum", "avg", "min", "max"]), words, words),
+        st.builds(Aggregation, st.sampled_from(NAMED_AGGREGATES), words, words),
+        st.builds(Aggregation, st.just("percentile"), words, words, st.floats(0.001, 0.999)),
+        words.map(lambda word: Aggregation("percentile", word, f"p95_{word}", 0.95)),
+        words.map(lambda word: Aggregation("first", word, f"first_{word}")),
         st.builds(Aggregation, st.sampled_from(["min", "max"]), words, st.none()),
         words.map(lambda word: Aggregation("sum", word, f"sum_{word}")),
         words.map(lambda word: Aggregation("max", word, f"max_{word}")),
@@ -87,6 +104,27 @@ aggregations = st.lists(
     min_size=1,
     max_size=4,
 ).map(tuple)
+filters = st.builds(Filter, texts, st.lists(texts, max_size=2).map(tuple))
+branches = st.lists(st.builds(Branch, names, st.none() | filters), max_size=2).map(tuple)
+conditions = st.none() | texts.filter(lambda text: text != "any")
+steps = st.one_of(
+    st.builds(PatternStep, words, conditions, st.just(1), st.just(1), st.none() | durations),
+    st.builds(PatternStep, words, conditions, st.integers(1, 3), st.none() | st.integers(3, 9)),
+    st.builds(PatternStep, st.just("absent"), conditions, st.just(1), st.just(1), st.none() | durations, st.just(True)),
+)
+patterns = st.builds(
+    Pattern,
+    by,
+    st.lists(steps, min_size=1, max_size=3).map(tuple),
+    st.none() | durations,
+    st.none() | st.tuples(words, st.floats(0, 1e9)),
+    lengths,
+)
+joins = st.one_of(
+    st.builds(Join, by, lengths, lengths, hows, st.none(), branches),
+    st.builds(Join, by, st.none(), st.just(0.0), hows, count_windows, branches),
+)
+sort_keys = st.lists(st.builds(SortKey, words, st.booleans()), min_size=1, max_size=3).map(tuple)
 values: st.SearchStrategy[Any] = st.one_of(
     st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), texts
 )
@@ -101,13 +139,17 @@ json = st.recursive(
     st.none() | values, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2)
 )
 operators = st.one_of(
-    st.builds(Filter, texts, st.lists(texts, max_size=2).map(tuple)),
+    filters,
     st.builds(Project, st.dictionaries(words, computed, max_size=3), st.booleans()),
-    st.builds(Sort, st.lists(st.builds(SortKey, words, st.booleans()), min_size=1, max_size=3).map(tuple), windows),
-    st.builds(Aggregate, aggregations, windows, by, emits),
-    st.builds(Incremental, aggregations, st.none() | time_windows(), by, emits),
-    st.just(Merge()),
-    st.builds(Join, by, st.just(0.0) | durations, st.just(0.0) | durations),
+    st.builds(Sort, sort_keys, fixed_windows),
+    st.builds(Sort, sort_keys, fixed_windows, st.integers(1, 9), by),
+    st.builds(Aggregate, aggregations, windows, by, emits, st.none() | texts),
+    st.builds(Incremental, aggregations, st.none() | fixed_windows, by, emits, st.none() | texts),
+    st.builds(Merge, branches),
+    joins,
+    st.builds(Lookup, names, by.filter(bool), st.booleans(), st.none() | filters),
+    st.builds(Previous, by, st.dictionaries(words, words, max_size=2), st.integers(1, 9)),
+    patterns,
     st.builds(Deduplicate, by, durations),
     st.builds(Enrich, tables, by.filter(bool), st.booleans()),
     st.builds(Custom, functions, schemas(), st.dictionaries(texts, json, max_size=2), by, st.none() | windows),
@@ -168,6 +210,10 @@ def services(name: str) -> st.SearchStrategy[Service]:
         accesses,
         st.dictionaries(words, values.filter(lambda value: value not in (inf, -inf)), max_size=2),
         themes,
+        st.just("operator"),
+        st.sampled_from(["quarantine", "drop", "update"]),
+        st.none() | durations,
+        st.none() | durations,
     )
 
 

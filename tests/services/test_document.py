@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -31,6 +31,7 @@ from tidegate.services.definitions import (
 from tidegate.services.operators import (
     Aggregate,
     Aggregation,
+    Branch,
     Computed,
     CountWindow,
     Custom,
@@ -39,13 +40,20 @@ from tidegate.services.operators import (
     Filter,
     Incremental,
     Join,
+    Lookup,
     Merge,
+    Operator,
+    Pattern,
+    PatternStep,
+    Previous,
     Project,
+    SessionWindow,
     Sort,
     SortKey,
     Table,
     TimeWindow,
 )
+from tidegate.services.operators.registry import DECLARATIONS
 
 S, T = "services: {s: {from: a, ", "streams: {a: {schema: {p: bool}, "
 P = f"{S}pipeline: ["
@@ -195,8 +203,78 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
         ("incremental: {count: n, window: {length: 1h}}", Incremental((COUNT,), TimeWindow(3600, 3600))),
         ("merge", Merge()),
         ("merge: {}", Merge()),
+        ("merge: {with: gps_b}", Merge((Branch("gps_b"),))),
+        (
+            "merge: {with: [gps_b, {from: gps_c, filter: speed > 0}]}",
+            Merge((Branch("gps_b"), Branch("gps_c", Filter("speed > 0")))),
+        ),
         ("join: {on: cid, within: 30s, lateness: 5s}", Join(("cid",), 30, 5)),
         ("join: {within: 0}", Join((), 0)),
+        ("join: {on: [], within: 1s, how: left}", Join((), 1, how="left")),
+        (
+            "join: {on: cid, window: {length: 100 events, slide: 10 events}, how: full, "
+            "with: [b, {from: c, filter: x > 1}]}",
+            Join(
+                ("cid",),
+                how="full",
+                window=CountWindow(100, 10),
+                inputs=(Branch("b"), Branch("c", Filter("x > 1"))),
+            ),
+        ),
+        ("lookup: {from: weather, on: cid}", Lookup("weather", ("cid",))),
+        (
+            "lookup: {from: weather, on: [cid, day], required: true, filter: 'rain > 0'}",
+            Lookup("weather", ("cid", "day"), True, Filter("rain > 0")),
+        ),
+        ("previous: {by: vid, of: {last_speed: speed}}", Previous(("vid",), {"last_speed": "speed"})),
+        ("previous: {of: {a: b}, back: 3}", Previous((), {"a": "b"}, 3)),
+        (
+            "pattern: {by: [vid], steps: [{seen: any}, {braking: accel < -3, times: 3}, {fast: speed > 9, times: 2..}, "
+            "{slow: speed < 9, times: 2..5}, {absent: speed > 0, for: 10m}, {stopped: speed < 1, for: 5m}, "
+            "{absent: any, for: 1m}], within: 10m, span: {odometer: 1000}, lateness: 1s}",
+            Pattern(
+                ("vid",),
+                (
+                    PatternStep("seen", None),
+                    PatternStep("braking", "accel < -3", 3, 3),
+                    PatternStep("fast", "speed > 9", 2, None),
+                    PatternStep("slow", "speed < 9", 2, 5),
+                    PatternStep("absent", "speed > 0", for_s=600, absent=True),
+                    PatternStep("stopped", "speed < 1", for_s=300),
+                    PatternStep("absent", None, for_s=60, absent=True),
+                ),
+                600,
+                ("odometer", 1000),
+                1,
+            ),
+        ),
+        (
+            "aggregate: {count: n, first: a, percentile: {speed: 0.95}, collect: {vid: all}, having: n > 3, "
+            "window: {session: 5m, lateness: 10s}}",
+            Aggregate(
+                (
+                    COUNT,
+                    Aggregation("first", "a", "first_a"),
+                    Aggregation("percentile", "speed", "p95_speed", 0.95),
+                    Aggregation("collect", "vid", "all"),
+                ),
+                SessionWindow(300, 10),
+                having="n > 3",
+            ),
+        ),
+        (
+            "aggregate: {percentile: {speed: {median: 0.5, p9: 0.9}}, "
+            "window: {length: 1d, offset: 6h, zone: Asia/Tokyo}}",
+            Aggregate(
+                (Aggregation("percentile", "speed", "median", 0.5), Aggregation("percentile", "speed", "p9", 0.9)),
+                TimeWindow(86400, 86400, 0, 21600, "Asia/Tokyo"),
+            ),
+        ),
+        ("incremental: {count: n, window: {length: 9 events}}", Incremental((COUNT,), CountWindow(9, 9))),
+        (
+            "sort: {by: -speed, window: {length: 10s}, limit: 5, per: cid}",
+            Sort((SortKey("speed", True),), TimeWindow(10, 10), 5, ("cid",)),
+        ),
         ("deduplicate", Deduplicate()),
         ("deduplicate: {by: [vid], within: 10m}", Deduplicate(("vid",), 600)),
         ("enrich: {table: cameras.csv, on: cid}", Enrich(Table("cameras.csv"), ("cid",))),
@@ -213,6 +291,26 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
 )
 def test_operator_is_read(text: str, expected: Any) -> None:
     assert operator(text) == expected
+
+
+def test_settings_of_event_time_are_read() -> None:
+    read = loads("services: {s: {from: a, on_late: drop, idle: never, max_ahead: 1m}}").services["s"]
+    assert (read.on_late, read.idle_s, read.max_ahead_s) == ("drop", None, 60)
+    default = loads("services: {s: {from: a}}").services["s"]
+    assert (default.on_late, default.idle_s, default.max_ahead_s) == ("quarantine", 10, 300)
+    assert to_dict(default) == {"from": "a"}
+
+
+def test_inputs_have_each_stream_once_also_those_of_operators() -> None:
+    pipeline = "[merge: {with: [c, {from: a, filter: x > 1}]}, join: {within: 1s, with: [d]}, lookup: {from: e, on: x}]"
+    read = loads(f"services: {{s: {{from: [a, b, a], pipeline: {pipeline}}}}}").services["s"]
+    assert read.main == ("a", "b", "a")
+    assert read.inputs == ("a", "b", "c", "d", "e")
+
+
+def test_every_operator_is_declared_once() -> None:
+    assert [declaration.type for declaration in DECLARATIONS] == list(get_args(Operator))
+    assert len({declaration.name for declaration in DECLARATIONS}) == len(DECLARATIONS)
 
 
 def test_yaml_1_1_booleans_times_and_dates_are_text() -> None:
@@ -344,9 +442,93 @@ services:
             "a window by count has no lateness",
         ),
         (
-            P + "{incremental: {count: n, window: {length: 5 events}}}",
-            "window: expected a window by time, such as {length: 60s}",
+            P + "{incremental: {count: n, window: {session: 5m}}}",
+            "window: expected a window by time or by count, such as {length: 60s}",
         ),
+        (P + "{aggregate: {count: n, window: {length: 5 events, zone: UTC}}}", "a window by count has no zone"),
+        (P + "{aggregate: {count: n, window: {length: 5s, offset: 5s}}}", "expected less than the window's slide, 5s"),
+        (
+            P + "{aggregate: {count: n, window: {length: 1d, zone: Europe/Berln}}}",
+            "zone: expected a time zone, such as Europe/Berlin, not 'Europe/Berln'; did you mean 'Europe/Berlin'?",
+        ),
+        (P + "{aggregate: {count: n, window: {session: 5m, length: 1h}}}", "window.length: a session has no length"),
+        (P + "{aggregate: {count: n, window: {session: 0s}}}", "window.session: expected a length of time such as"),
+        (
+            P + "{aggregate: {percentile: speed, window: {length: 5s}}}",
+            "attributes with a share, such as {speed: 0.95}",
+        ),
+        (
+            P + "{aggregate: {percentile: {a: 1}, window: {length: 5s}}}",
+            "a share above 0 and below 1, such as 0.95, not 1",
+        ),
+        (
+            P + "{aggregate: {percentile: {a: 0}, window: {length: 5s}}}",
+            "a share above 0 and below 1, such as 0.95, not 0",
+        ),
+        (
+            P + "{aggregate: {percentile: {a: {b: x}}, window: {length: 5s}}}",
+            "percentile.a.b: expected a share above 0",
+        ),
+        (
+            P + "{aggregate: {count: n, having: 3, window: {length: 5s}}}",
+            "having: expected the text of a filter, such as",
+        ),
+        (P + "{sort: {by: t, window: {session: 5m}}}", "window: expected a window by time or by count"),
+        (P + "{sort: {by: t, window: {length: 5s}, limit: 0}}", "limit: expected a number of events, 1 or more, not 0"),
+        (
+            P + "{sort: {by: t, window: {length: 5s}, per: a}}",
+            "per groups the events that limit counts: expected a limit",
+        ),
+        (P + "{merge: {with: []}}", "merge.with: expected streams or services, such as [gps_b] or [{from: gps_c"),
+        (P + "{merge: {with: [3]}}", "merge.with[0]: expected the name of a stream or service, or {from: name"),
+        (
+            P + "{merge: {with: [{filter: a}]}}",
+            "merge.with[0].from: expected the name of a stream or service, not nothing",
+        ),
+        (P + "{merge: gps}", "merge: expected the other inputs, such as {with: [gps_b]}, not 'gps'"),
+        (P + "{join: {on: a, window: {length: 5s}}}", "join.window: expected a window by count, such as {length: 100"),
+        (
+            P + "{join: {within: 5s, window: {length: 5 events}}}",
+            "join.within: expected within or a window by count, not both",
+        ),
+        (
+            P + "{join: {lateness: 5s, window: {length: 5 events}}}",
+            "join.lateness: expected lateness or a window by count, not both",
+        ),
+        (P + "{join: {within: 5s, how: outer}}", "join.how: expected one of inner, left, full, not 'outer'"),
+        (P + "lookup", "the settings of lookup, such as lookup: {from: weather, on: cid}"),
+        (P + "{lookup: {on: a}}", "lookup.from: expected the name of a stream or service, not nothing"),
+        (P + "{lookup: {from: a}}", "lookup.on: expected an attribute, or a list of attributes, not nothing"),
+        (P + "{previous: {by: a}}", "previous.of: expected new attributes with those of the earlier event, such as"),
+        (P + "{previous: {of: {a: 3}}}", "previous.of.a: expected the name of an attribute, not 3"),
+        (P + "{previous: {of: {a: b}, back: 0}}", "previous.back: expected a number of events from 1 to 10000, not 0"),
+        (
+            P + "{pattern: {by: a}}",
+            "pattern.steps: expected a list of steps, such as [{stopped: 'speed < 1', for: 5m}]",
+        ),
+        (P + "{pattern: {steps: [a]}}", "steps[0]: expected a step, such as {stopped: 'speed < 1', for: 5m}, not 'a'"),
+        (P + "{pattern: {steps: [{for: 5m}]}}", "steps[0]: expected one name with a condition, such as {braking:"),
+        (P + "{pattern: {steps: [{a: x, b: y}]}}", "steps[0]: expected one name with a condition, such as {braking:"),
+        (P + "{pattern: {steps: [{a: 3}]}}", "steps[0].a: expected the text of a filter, or any, not 3"),
+        (
+            P + "{pattern: {steps: [{a: x, times: 0}]}}",
+            "times: expected a number of events from 1 to 10000, or a range",
+        ),
+        (P + "{pattern: {steps: [{a: x, times: 5..2}]}}", "or a range such as 2.. or 2..5, not '5..2'"),
+        (P + "{pattern: {steps: [{a: x, times: 2, for: 5s}]}}", "times: expected times or for, not both"),
+        (P + "{pattern: {steps: [{a: x}, {absent: x, times: 2}]}}", "an absent step has no times: expected for, or"),
+        (P + "{pattern: {steps: [{a: x}], span: {a: 1, b: 2}}}", "span: expected one attribute with its largest"),
+        (
+            P + "{pattern: {steps: [{a: x}], span: 3}}",
+            "span: expected an attribute with its largest difference, such as",
+        ),
+        (P + "{pattern: {steps: [{a: x}], span: {a: -1}}}", "span.a: expected a difference, 0 or more, not -1"),
+        (S + "on_late: ignore", "services.s.on_late: expected one of quarantine, drop, update, not 'ignore'"),
+        (
+            S + "idle: 0s",
+            "services.s.idle: expected a length of time such as 50ms, 10s, 2m, 24h or 7d, or never, not '0s'",
+        ),
+        (S + "max_ahead: soon", "services.s.max_ahead: expected a length of time such as 50ms"),
         (P + "{enrich: {table: x, on: a}}", "a file that ends in .csv or .parquet"),
         (
             P + "{custom: {function: 'f g', schema: {a: bool}}}",

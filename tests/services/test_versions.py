@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests import generate
 from tidegate import Array, Enum, Filter, FilterError, Schema, UnsatisfiableFilter
 from tidegate.model.types import INTEGER_RANGES, Field, Scalar, Struct, Type
-from tidegate.services.versions import breaking
+from tidegate.services.versions import breaking, breaking_for_producers
 
 OLD: dict[str, Any] = {
     "vid": "string",
@@ -156,3 +156,26 @@ def test_unchanged_schema_breaks_nothing() -> None:
     for seed in range(200):
         schema = generate.schema(Random(seed))
         assert breaking(schema, schema) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentences"),
+    [
+        ({}, []),
+        ({"more": "string?"}, []),
+        ({"vid": "string?"}, []),
+        ({"more": "string"}, ["the attribute more is new and required: make it optional, string?"]),
+        ({"pos": {"x": "float32", "y": "bool"}}, ["the attribute pos.y is new and required: make it optional, bool?"]),
+        ({"pos": {"x": "float32", "y": "bool?"}}, []),
+    ],
+)
+def test_required_attribute_of_a_raw_stream_breaks_producers(change: dict[str, Any], sentences: list[str]) -> None:
+    assert breaking_for_producers(Schema(OLD), Schema({**OLD, **change})) == sentences
+
+
+def test_attribute_that_becomes_required_breaks_producers() -> None:
+    old = Schema({"a": "int8?", "b": "{c: bool?}[]"})
+    assert breaking_for_producers(old, Schema({"a": "int8", "b": "{c: bool}[]"})) == [
+        "the attribute a was optional and is required",
+        "the attribute b[].c was optional and is required",
+    ]

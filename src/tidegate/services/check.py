@@ -11,7 +11,7 @@ from tidegate.model import Schema
 from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Custom
-from tidegate.services.shapes import Shape, note_constraints, note_terms, shape_into
+from tidegate.services.schema_inference import Shape, input_path, note_constraints, note_terms, shape_into
 
 
 def check(
@@ -142,10 +142,10 @@ def _shape(
 ) -> Shape | None:
     """Return the shape of a service; None if the service or one of its inputs has problems."""
     before = len(findings.problems)
-    spot = Spot(None, ("services", service.name, "from"), findings)
-    for name in dict.fromkeys(service.inputs):
+    for name in service.inputs:
         if name not in names:
-            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(filter(hints, names)))}")
+            hint = did_you_mean(name, sorted(filter(hints, names)))
+            findings.blame(input_path(service, name), f"unknown stream or service {name!r}{hint}")
     if not all(name in schemas for name in service.inputs):
         return None
     shape = shape_into(service, schemas, findings)
@@ -188,7 +188,8 @@ def ordered(
             elif following in path:
                 cycle = [*path[path.index(following) :], following]
                 if not reported & {*cycle}:
-                    findings.blame(("services", following, "from"), f"it reads itself: {_cycle_text(cycle, hints)}")
+                    path_of_input = input_path(services[following], cycle[1])
+                    findings.blame(path_of_input, f"it reads itself: {_cycle_text(cycle, hints)}")
                 reported |= {*cycle}
             else:
                 stack.append((following, iter(services[following].inputs)))

@@ -1,41 +1,32 @@
-"""What a provider declares: streams, services and what they promise. Values only."""
+"""The definitions of streams and services as frozen values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import cached_property
 from typing import Any, Literal
 
 from tidegate.model import Schema
-from tidegate.services.operators import Operator
+from tidegate.services.findings import NONE as NONE
+from tidegate.services.findings import Path as Path
+from tidegate.services.findings import Place as Place
+from tidegate.services.operators import Operator, streams_read
 
 OnViolation = Literal["quarantine", "drop", "flag", "fail"]
 """What becomes of an event that violates a constraint: kept aside, left out, let through with `_violations`, or
 the end of the service."""
 
+OnLate = Literal["quarantine", "drop", "update"]
+"""What happens to an event that is too late for a window: it goes to the quarantine, is dropped, or updates the result
+of the closed window."""
+
 Origin = Literal["operator", "remote"]
 """Who has stated a definition: the operator in a file, which is trusted; or somebody over the network, who is not."""
-
-NONE: Mapping[Any, Any] = MappingProxyType({})
-
-Path = tuple[str | int, ...]
-"""Where something stands in definitions: `("services", "gps", "pipeline", 0, "merge")`."""
 
 
 def _none() -> Mapping[Any, Any]:
     return NONE
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something was written."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,8 @@ class Service:
     """A pipeline from streams or other services to one output stream."""
 
     name: str
-    inputs: tuple[str, ...]
+    main: tuple[str, ...]
+    """The streams and services in `from`, in their order: the input of the first operator."""
     pipeline: tuple[Operator, ...] = ()
     constraints: Mapping[str, str] = field(default_factory=_none)
     """By attribute: the rest of a filter that starts with its name."""
@@ -194,6 +186,17 @@ class Service:
     categories: tuple[str, ...] = ()
     origin: Origin = "operator"
     """Kept by the registry, not a part of the document."""
+    on_late: OnLate = "quarantine"
+    idle_s: float | None = 10.0
+    """A partition without events for so long does not hold the watermark back; None: it always does."""
+    max_ahead_s: float | None = 300.0
+    """An event whose time is further in the future goes to the quarantine; None: no limit."""
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """All streams and services that it reads, each once: those in `from`, then those that operators name."""
+        named = (name for operator in self.pipeline for name in streams_read(operator))
+        return tuple(dict.fromkeys((*self.main, *named)))
 
     @property
     def quarantine(self) -> str:

@@ -8,12 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
 from tidegate.model import units
 from tidegate.model.events import show
-from tidegate.services.definitions import NONE, Path, Place
+
+NONE: Mapping[Any, Any] = MappingProxyType({})
+"""An empty map that can't be changed, for defaults."""
+
+Path = tuple[str | int, ...]
+"""A position in definitions: `("services", "gps", "pipeline", 0, "merge")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file and line that something was read from."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
 
 MAX_PROBLEMS = 100
 """The largest number of problems per document; each one may cost a search for similar names."""

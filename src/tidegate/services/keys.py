@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tidegate.services.check import ordered
-from tidegate.services.definitions import Definitions, Mask
+from tidegate.services.definitions import Definitions, Mask, Service
 from tidegate.services.findings import Findings
-from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Operator, Project
+from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Merge, Pattern, Project
 
 
 def output_keys(definitions: Definitions) -> dict[str, str]:
     """Return the key attribute of each service's output, by service. Services without a single known key are left out.
 
-    A raw stream has its `key`, an aggregate its `by`, a join its `on`. A projection may rename the key. There is no key
-    after a projection that computes or drops it, or after a mask that can map two keys to the same value.
+    A raw stream has its `key`, an aggregate or pattern its `by`, a join its `on`. A projection may rename the key.
+    There is no key after a projection that computes or drops it, or after a mask that can map two keys to one value.
 
     >>> from tidegate.services import loads
     >>> text = '''
@@ -26,17 +26,19 @@ def output_keys(definitions: Definitions) -> dict[str, str]:
     """
     keys: dict[str, str | None] = {name: stream.key for name, stream in definitions.streams.items()}
     for service in ordered(definitions.services, Findings()):  # cycles are reported elsewhere
-        input_keys = [keys.get(name) for name in service.inputs]
-        keys[service.name] = _unmasked(_key_after(service.pipeline, input_keys), service.mask)
+        keys[service.name] = _unmasked(_key_after(service, keys), service.mask)
     return {name: key for name in definitions.services if (key := keys[name]) is not None}
 
 
-def _key_after(pipeline: Iterable[Operator], keys: list[str | None]) -> str | None:
-    """Return the key after all operators of a pipeline; `keys` are those of its inputs."""
-    key = keys[0] if keys and len(set(keys)) == 1 else None
-    for operator in pipeline:
+def _key_after(service: Service, keys: Mapping[str, str | None]) -> str | None:
+    """Return the key after all operators of a service; `keys` has those of the streams and services it reads."""
+    main_keys = {keys.get(name) for name in service.main}
+    key = main_keys.pop() if len(main_keys) == 1 else None
+    for operator in service.pipeline:
         match operator:
-            case Aggregate() | Incremental():
+            case Merge():
+                key = key if all(keys.get(branch.stream) == key for branch in operator.inputs) else None
+            case Aggregate() | Incremental() | Pattern():
                 key = operator.by[0] if len(operator.by) == 1 else None
             case Join():
                 key = operator.on[0] if len(operator.on) == 1 else None

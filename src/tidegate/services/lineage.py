@@ -23,11 +23,14 @@ from tidegate.services.operators import (
     Enrich,
     Incremental,
     Join,
+    Lookup,
     Merge,
     Operator,
+    Pattern,
+    Previous,
     Project,
 )
-from tidegate.services.shapes import joined_name
+from tidegate.services.schema_inference import joined_name
 
 T = TypeVar("T")
 QualifiedAttribute = tuple[str, str]
@@ -39,6 +42,7 @@ _ID = "_id"
 _TABLE, _WINDOW = "table of enrich", "window"
 """Pseudo attributes of a service: the columns of its tables, and its windows."""
 _WINDOW_BOUNDS = ("window_start", "window_end")
+_MATCH_BOUNDS = ("match_start", "match_end")
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Lineages:
         """Analyse definitions. They may be incomplete: a missing input has no origins."""
         self._all = {name: _of_stream(stream) for name, stream in definitions.streams.items()}
         for service in ordered(definitions.services, Findings()):
-            inputs = [name for name in dict.fromkeys(service.inputs) if name in self._all]
+            inputs = [name for name in service.inputs if name in self._all]
             self._all[service.name] = _of_service(service, {name: self._all[name] for name in inputs})
         self._readers: dict[str, list[str]] = {}
         for reader, lineage in self._all.items():
@@ -134,8 +138,13 @@ def _of_stream(stream: Stream) -> Lineage:
 
 
 def _of_service(service: Service, inputs: Mapping[str, Lineage]) -> Lineage:
-    state = _State.of(inputs)
-    for operator in service.pipeline:
+    main = [name for name in service.main if name in inputs]
+    state = _State.of({name: inputs[name] for name in main})
+    for n, operator in enumerate(service.pipeline):
+        if n == 0 and isinstance(operator, Join) and main:  # the inputs in `from` are joined, not merged
+            state = _State.of({main[0]: inputs[main[0]]})
+            for name in main[1:]:
+                state = _joined(state, name, inputs[name], operator.on)
         state = _apply(operator, state, inputs, service.name)
     attributes = dict(state.attributes)
     for key, mask in service.mask.items():
@@ -188,8 +197,21 @@ def _apply(operator: Operator, state: _State, inputs: Mapping[str, Lineage], ser
             return _project(operator, state)
         case Aggregate() | Incremental():
             return _aggregate(operator, state, service)
+        case Merge():
+            return _merged(operator, state, inputs)
         case Join():
-            return _join(operator, inputs, state)
+            for branch in operator.inputs:
+                if branch.stream in inputs:
+                    state = _joined(state, branch.stream, inputs[branch.stream], operator.on)
+        case Lookup() if operator.stream in inputs:
+            # The id of an event does not change, and reveals nothing of the other stream.
+            added = _joined(state, operator.stream, inputs[operator.stream], operator.on)
+            return replace(added, ids=state.ids)
+        case Previous():
+            earlier = {name: state.get(source) for name, source in operator.attributes.items()}
+            return replace(state, attributes={**state.attributes, **earlier})
+        case Pattern():
+            return _pattern(operator, state, service)
         case Enrich():
             columns = _union(map(state.get, operator.on)) | {(service, _TABLE)}
             return replace(state, rest=state.rest | columns)
@@ -197,9 +219,41 @@ def _apply(operator: Operator, state: _State, inputs: Mapping[str, Lineage], ser
             every = state.every() | state.ids
             keyed = NO_ORIGINS if operator.window is None else _union(map(state.get, operator.by))
             return _State({field.name: every for field in operator.schema.root}, NO_ORIGINS, (), state.ids | keyed)
-        case Merge():
-            return _State.of(inputs)
     return state
+
+
+def _merged(operator: Merge, state: _State, inputs: Mapping[str, Lineage]) -> _State:
+    """Return the state of events that come from any of several inputs."""
+    other = _State.of({branch.stream: inputs[branch.stream] for branch in operator.inputs if branch.stream in inputs})
+    names = dict.fromkeys((*state.attributes, *other.attributes))
+    attributes = {
+        name: state.attributes.get(name, NO_ORIGINS) | other.attributes.get(name, NO_ORIGINS) for name in names
+    }
+    passed = tuple(dict.fromkeys((*state.passed, *other.passed)))
+    return _State(attributes, state.rest | other.rest, passed, state.ids | other.ids)
+
+
+def _joined(state: _State, name: str, lineage: Lineage, on: tuple[str, ...]) -> _State:
+    """Return the state after a join with one more input."""
+    other = _State.of({name: lineage})
+    attributes = dict(state.attributes)
+    for key, origins in other.attributes.items():
+        if key in on:
+            attributes[key] = attributes.get(key, NO_ORIGINS) | origins
+        else:
+            attributes[joined_name(name, key) if key in state.attributes else key] = origins
+    passed = tuple(dict.fromkeys((*state.passed, *other.passed)))
+    return _State(attributes, state.rest, passed, state.ids | other.ids)
+
+
+def _pattern(operator: Pattern, state: _State, service: str) -> _State:
+    """Return the state after a pattern: each step holds whole events, and the id has the key and the time."""
+    window: Origins = frozenset({(service, _WINDOW)})
+    every = state.every()
+    steps = {step.name: every for step in operator.steps if not step.absent}
+    keys = {name: state.get(name) for name in operator.by}
+    bounds = dict.fromkeys(_MATCH_BOUNDS, window)
+    return _State({**bounds, **steps, **keys}, NO_ORIGINS, (), _union(keys.values()) | window)
 
 
 def _project(operator: Project, state: _State) -> _State:
@@ -229,20 +283,6 @@ def _aggregate(operator: Aggregate | Incremental, state: _State, service: str) -
     keys = {name: state.get(name) for name in operator.by}
     ids = _union(keys.values()) | window
     return _State({**attributes, **keys}, state.rest if has_all else NO_ORIGINS, state.passed if has_all else (), ids)
-
-
-def _join(operator: Join, inputs: Mapping[str, Lineage], state: _State) -> _State:
-    if len(inputs) != 2:
-        return state
-    (left_name, left), (right_name, right) = inputs.items()
-    attributes: dict[str, Origins] = {name: frozenset({(left_name, name)}) for name in left.attributes}
-    for name in right.attributes:
-        origins = frozenset({(right_name, name)})
-        if name in operator.on:
-            attributes[name] = attributes.get(name, NO_ORIGINS) | origins
-        else:
-            attributes[joined_name(right_name, name) if name in left.attributes else name] = origins
-    return replace(_State.of(inputs), attributes=attributes)
 
 
 def _union(parts: Iterable[Origins]) -> Origins:

@@ -27,7 +27,7 @@ _VALUE = re.compile(r"[^&;,)\s'\"]++")
 _NAME = re.compile(
     r"(?:.*[_.-])?(?:password|passwd|pwd|passphrase|secret|token|credentials?|(?:api|access|private|secret)[_-]?key)"
 )
-_EXPRESSIONS = ("filter", "project", "constraints", "terms")
+_EXPRESSIONS = ("filter", "project", "constraints", "terms", "having", "steps")
 """Keys of expressions. They contain no secrets, but may compare an attribute of such a name: `(token = other)`."""
 _ADDRESSES = ("broker", "brokers")
 """Keys of host addresses, which may contain user and password without a scheme: `user:password@host`."""

@@ -7,12 +7,12 @@ import csv
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from tidegate.errors import MissingDependency, SchemaError
 from tidegate.model import Schema
-from tidegate.services.operators import Table
 from tidegate.services.roots import Opener, open_any
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -21,6 +21,20 @@ MAX_FOOTER_BYTES = 16 * 1024 * 1024
 """The longest footer of a Parquet file."""
 MAX_FILES = 10_000
 """The largest number of files in a folder of Parquet files."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A static table on disk or in a database."""
+
+    path: str | None = None
+    format: Literal["csv", "parquet", "jdbc"] | None = None
+    """None: by the ending of the file's name."""
+    schema: Schema | None = None
+    url: str | None = None
+    table: str | None = None
+    connection: str | None = None
+    """A connection of the profile, instead of a URL."""
 
 
 def table_format(table: Table) -> str:

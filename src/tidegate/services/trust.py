@@ -26,6 +26,9 @@ ConnectionKind = Literal["jdbc", "mqtt", "kafka"]
 Audience = tuple[str, ...]
 """Who may use a resource besides admins: names of keys, subjects of tokens, or `role:NAME`."""
 
+OR_STATE_AGAIN = "or state the definition in a file of the operator: tidegate apply FILE"
+"""End of messages about definitions that are not trusted."""
+
 PLAIN_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*){0,2}")
 
 

@@ -1,4 +1,4 @@
-"""Finds changes of a service's output that break its subscribers.
+"""Finds changes of a service's output that break its subscribers, and changes of a raw stream that break producers.
 
 A change is safe if every filter that is valid for the old output, and can match, is also valid for the new output with
 the same meaning.
@@ -37,6 +37,33 @@ def breaking(old: Schema, new: Schema) -> list[str]:
                 sentences.append(f"the term {term} of {name} was {text} and is {now[term.lower()]}")
     sentences += _stricter_constraints(old, new)
     return sentences
+
+
+def breaking_for_producers(old: Schema, new: Schema) -> list[str]:
+    """Return, as sentences, what in a new schema of a raw stream refuses events that producers send now.
+
+    These are attributes that become required: new ones, and optional ones that are no longer optional.
+
+    >>> breaking_for_producers(Schema({"vid": "string"}), Schema({"vid": "string", "n": "int32", "m": "int32?"}))
+    ['the attribute n is new and required: make it optional, int32?']
+    """
+    return list(_newly_required(old.root, new.root, ""))
+
+
+def _newly_required(old: Struct, new: Struct, prefix: str) -> Iterator[str]:
+    for field in new:
+        before, where = old.get(field.name), f"{prefix}{field.name}"
+        if before is None:
+            if field.required:
+                yield f"the attribute {where} is new and required: make it optional, {field.type}?"
+            continue
+        if field.required and not before.required:
+            yield f"the attribute {where} was optional and is required"
+        before_type, type_ = before.type, field.type
+        while isinstance(before_type, Array) and isinstance(type_, Array):
+            before_type, type_, where = before_type.item, type_.item, f"{where}[]"
+        if isinstance(before_type, Struct) and isinstance(type_, Struct):
+            yield from _newly_required(before_type, type_, f"{where}.")
 
 
 def _separated_enums(old: Schema, new: Schema) -> Iterator[str]:

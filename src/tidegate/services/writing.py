@@ -1,4 +1,4 @@
-"""Definitions in the form of a service file, as JSON values."""
+"""Writes definitions in the form of a service file, as JSON values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from tidegate.model import Schema
 from tidegate.model.units import duration_text, size_text
 from tidegate.services.definitions import (
     Access,
@@ -23,26 +22,10 @@ from tidegate.services.definitions import (
     Stream,
     StreamAccess,
 )
-from tidegate.services.findings import Findings, Spot
-from tidegate.services.operators import (
-    Aggregate,
-    Aggregation,
-    Computed,
-    CountWindow,
-    Custom,
-    Deduplicate,
-    Enrich,
-    Filter,
-    Incremental,
-    Join,
-    Merge,
-    Operator,
-    Project,
-    Sort,
-    SortKey,
-    Window,
-)
-from tidegate.services.pipeline import read_aggregations
+from tidegate.services.operators.registry import operator_document
+from tidegate.services.operators.settings import without_empty
+
+__all__ = ["operator_document", "to_dict"]
 
 Document = dict[str, Any]
 
@@ -51,7 +34,7 @@ def to_dict(given: Definitions | Stream | Service) -> Document:
     """Write definitions as `from_dict` reads them; a stream or service alone as its name would hold it."""
     match given:
         case Definitions():
-            return _without_empty(
+            return without_empty(
                 streams={name: to_dict(each) for name, each in given.streams.items()},
                 services={name: to_dict(each) for name, each in given.services.items()},
             )
@@ -61,16 +44,11 @@ def to_dict(given: Definitions | Stream | Service) -> Document:
             return _service(given)
 
 
-def _without_empty(**entries: Any) -> Document:
-    """Leave out what is None or has nothing in it."""
-    return {name: value for name, value in entries.items() if value is not None and value not in ({}, [], "")}
-
-
 def _stream(stream: Stream) -> Document:
     schema = stream.schema
     return {
         "schema": schema.to_dict(),
-        **_without_empty(
+        **without_empty(
             event_time=schema.event_time,
             key=stream.key,
             partitions=stream.partitions if stream.partitions != 1 else None,
@@ -135,13 +113,16 @@ def _service(service: Service) -> Document:
     qos = service.qos
     retention = service.retention
     return {
-        "from": service.inputs[0] if len(service.inputs) == 1 else list(service.inputs),
-        **_without_empty(
+        "from": service.main[0] if len(service.main) == 1 else list(service.main),
+        **without_empty(
             pipeline=[operator_document(each) for each in service.pipeline],
             constraints=dict(service.constraints),
             on_violation=service.on_violation if service.on_violation != "quarantine" else None,
+            on_late=service.on_late if service.on_late != "quarantine" else None,
+            idle=_limit(service.idle_s, Service.idle_s),
+            max_ahead=_limit(service.max_ahead_s, Service.max_ahead_s),
             mask={name: _mask(each) for name, each in service.mask.items()},
-            qos=_without_empty(
+            qos=without_empty(
                 latency_p99=_duration(qos.latency_p99_s),
                 availability=qos.availability,
                 rate=qos.rate,
@@ -168,135 +149,16 @@ def _access(access: Access) -> Any:
     return {**said, "fields": {name: list(each) for name, each in access.fields.items()}}
 
 
+def _limit(length_s: float | None, default_s: float | None) -> str | None:
+    """Return a duration or `never`; None if it is the default."""
+    if length_s == default_s:
+        return None
+    return "never" if length_s is None else duration_text(length_s)
+
+
 def _duration(length_s: float | None) -> str | None:
     return None if length_s is None else duration_text(length_s)
 
 
 def _mask(mask: Mask) -> Any:
     return {mask.how: mask.digits} if mask.how in ("truncate", "round") else mask.how
-
-
-def operator_document(operator: Operator) -> Any:
-    """Write one operator."""
-    match operator:
-        case Filter(text, params):
-            return {"filter": {"where": text, "params": list(params)} if params else text}
-        case Project():
-            return {"project": _project(operator)}
-        case Sort(by, window):
-            return {"sort": {"by": [_sort_key(key) for key in by], "window": _window(window)}}
-        case Aggregate():
-            return {"aggregate": _aggregate(operator, "final")}
-        case Incremental():
-            return {"incremental": _aggregate(operator, "updates" if operator.window is None else "final")}
-        case Merge():
-            return "merge"
-        case Join():
-            return {"join": {**_on(operator.on), "within": duration_text(operator.within_s), **_late(operator)}}
-        case Deduplicate():
-            within = duration_text(operator.within_s) if operator.within_s != Deduplicate().within_s else None
-            settings = _without_empty(by=list(operator.by), within=within)
-            return {"deduplicate": settings} if settings else "deduplicate"
-        case Enrich():
-            return {"enrich": _enrich(operator)}
-        case Custom():
-            return {"custom": _custom(operator)}
-
-
-def _project(operator: Project) -> Document:
-    select = {name: _computed(each) for name, each in operator.attributes.items()}
-    if operator.keep:
-        return {"select": select, "keep": True}
-    return {"select": select} if "select" in select else select
-
-
-def _computed(computed: Computed) -> Any:
-    extras = {"default": computed.default, "type": computed.type}
-    extras = {name: value for name, value in extras.items() if value is not None}
-    return {"value": computed.expression, **extras} if extras else computed.expression
-
-
-def _sort_key(key: SortKey) -> str:
-    if key.descending:
-        return f"-{key.attribute}"
-    return f"+{key.attribute}" if key.attribute[:1] in ("-", "+") else key.attribute
-
-
-def _window(window: Window) -> Document:
-    if isinstance(window, CountWindow):
-        slide = f"{window.slide} events" if window.slide != window.length else None
-        return {"length": f"{window.length} events", **_without_empty(slide=slide)}
-    slide = duration_text(window.slide_s) if window.slide_s != window.length_s else None
-    return {"length": duration_text(window.length_s), **_without_empty(slide=slide), **_late(window)}
-
-
-def _late(of: Any) -> Document:
-    return {"lateness": duration_text(of.lateness_s)} if of.lateness_s else {}
-
-
-def _on(on: tuple[str, ...]) -> Document:
-    return _without_empty(on=on[0] if len(on) == 1 else list(on))
-
-
-def _aggregate(operator: Aggregate | Incremental, emit: str) -> Document:
-    return {
-        **_aggregations(operator.aggregations),
-        **_without_empty(
-            by=list(operator.by),
-            window=None if operator.window is None else _window(operator.window),
-            emit=operator.emit if operator.emit != emit else None,
-        ),
-    }
-
-
-def _aggregations(given: tuple[Aggregation, ...]) -> Document:
-    """Group aggregates by function, where that says the same; else list them one by one."""
-    one_by_one = [{each.function: _aggregation(each)} for each in given]
-    compact: Document = {}
-    for each in given:
-        compact.setdefault(each.function, []).append(_aggregation(each))
-    compact = {name: values[0] if len(values) == 1 else values for name, values in compact.items()}
-    return compact if _read_back(compact) == given else {"of": one_by_one}
-
-
-def _aggregation(each: Aggregation) -> Any:
-    if each.attribute is None:
-        return each.name
-    if each.name is None or (each.function in ("sum", "avg") and each.name == f"{each.function}_{each.attribute}"):
-        return each.attribute
-    return {each.attribute: each.name}
-
-
-def _read_back(document: Document) -> tuple[Aggregation, ...]:
-    spot = Spot(document, (), Findings())
-    return read_aggregations(spot.pairs("aggregates"), spot)
-
-
-def _enrich(operator: Enrich) -> Document:
-    table = operator.table
-    if table.connection is not None:
-        where: Document = {"table": {"connection": table.connection, "table": table.table}}
-    elif table.format == "jdbc":
-        where = {"jdbc": {"url": table.url, "table": table.table}}
-    else:
-        where = {"table": table.path, **_without_empty(format=table.format)}
-    return {
-        **where,
-        **_on(operator.on),
-        **({} if table.schema is None else {"schema": table.schema.to_dict()}),
-        **({"required": True} if operator.required else {}),
-    }
-
-
-def _custom(operator: Custom) -> Document:
-    schema: Schema = operator.schema
-    return {
-        "function": operator.function,
-        "schema": schema.to_dict(),
-        **_without_empty(
-            event_time=schema.event_time,
-            options=dict(operator.options),
-            by=list(operator.by),
-            window=None if operator.window is None else _window(operator.window),
-        ),
-    }

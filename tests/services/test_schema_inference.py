@@ -7,9 +7,24 @@ from typing import Any
 
 import pytest
 
-from tidegate import DefinitionError, Schema
+from tidegate import Array, DefinitionError, Schema
 from tidegate.services import loads, output_schema, schema_after, shape
 from tidegate.services.definitions import Service
+from tidegate.services.operators import (
+    Aggregate,
+    Aggregation,
+    Branch,
+    CountWindow,
+    Join,
+    Operator,
+    Pattern,
+    PatternStep,
+    Previous,
+    SessionWindow,
+    Sort,
+    SortKey,
+    TimeWindow,
+)
 
 GPS = Schema(
     {
@@ -32,17 +47,18 @@ def service(text: str, inputs: str = "gps") -> Service:
     return loads(f"services: {{s: {{from: {inputs}, {text}}}}}").services["s"]
 
 
-def after(operator: str, *schemas: Schema) -> Schema:
-    return schema_after(service(f"pipeline: [{operator}]").pipeline[0], *(schemas or (GPS,)), right="gps-b")
+def after(operator: str, *schemas: Schema, **streams: Schema) -> Schema:
+    pipeline = service(f"pipeline: [{operator}]").pipeline
+    return schema_after(pipeline[0], *(schemas or (GPS,)), right="gps-b", streams=streams)
 
 
 def output(text: str) -> Schema:
     return output_schema(service(text), {"gps": GPS})
 
 
-def problems(operator: str, *schemas: Schema) -> list[str]:
+def problems(operator: str, *schemas: Schema, **streams: Schema) -> list[str]:
     with pytest.raises(DefinitionError) as caught:
-        after(operator, *schemas)
+        after(operator, *schemas, **streams)
     return str(caught.value).splitlines()
 
 
@@ -170,6 +186,47 @@ def test_incremental_aggregate_without_a_window_has_window_bounds() -> None:
         ("aggregate: {count: n, window: {length: 9 events}, emit: updates}", "emit: a window by count closes"),
         ("incremental: {count: n, emit: final}", "incremental.emit: without a window there is no end to wait for"),
         ("sort: {by: [pos], window: {length: 1s}}", "sort.by: expected an attribute with a single value"),
+        ("sort: {by: speed, window: {length: 1s}, limit: 3, per: vdi}", "sort.per: unknown attribute 'vdi'; did you"),
+        ("aggregate: {stddev: vid, window: {length: 1s}}", "aggregate.stddev: stddev expected a number; vid is string"),
+        ("aggregate: {percentile: {kind: 0.5}, window: {length: 1s}}", "percentile expected a number; kind is enum"),
+        ("aggregate: {distinct: pos, window: {length: 1s}}", "a single value; pos is {x: float64}"),
+        ("aggregate: {count: n, having: m > 3, window: {length: 1s}}", "aggregate.having: unknown field 'm'"),
+        (
+            "aggregate: {count: n, having: n > 'x', window: {length: 1s}}",
+            "aggregate.having: 'x' is wrong: n (int64) expected",
+        ),
+        ("aggregate: {count: n, having: vid ~ = 'x', by: vid, window: {length: 1s}}", "does not compare by meaning"),
+        ("incremental: {count: n, window: {length: 9 events}, emit: updates}", "emit: a window by count closes"),
+        ("previous: {by: vdi, of: {a: speed}}", "previous.by: unknown attribute 'vdi'; did you mean 'vid'?"),
+        ("previous: {by: vid, of: {a: sped}}", "previous.of.a: unknown attribute 'sped'; did you mean 'speed'?"),
+        (
+            "previous: {by: vid, of: {level: speed}}",
+            "previous.of.level: expected names that differ: there are two 'level'",
+        ),
+        ("previous: {by: vid, of: {}}", "previous.of: expected at least one attribute"),
+        ("pattern: {by: vid, steps: []}", "pattern.steps: expected 1 to 32 steps, not 0"),
+        (
+            "pattern: {steps: [{absent: any, for: 1m}]}",
+            "pattern.steps[0]: the first step can't be absent: begin with an",
+        ),
+        (
+            "pattern: {steps: [{a: any}, {absent: any}]}",
+            "pattern.steps[1]: an absent step at the end needs a length of",
+        ),
+        (
+            "pattern: {steps: [{a: any}, {absent: any}, {absent: any, for: 1m}]}",
+            "pattern.steps[1]: an absent step before another needs a length of time",
+        ),
+        ("pattern: {steps: [{a: any}, {a: any}]}", "pattern.steps[1]: expected names that differ: there are two 'a'"),
+        (
+            "pattern: {by: vid, steps: [{vid: any}]}",
+            "pattern.steps[0]: expected names that differ: there are two 'vid'",
+        ),
+        ("pattern: {steps: [{match_end: any}]}", "expected names that differ: there are two 'match_end'"),
+        ("pattern: {steps: [{_a: any}]}", "names that start with _ are reserved, unlike '_a'"),
+        ("pattern: {steps: [{a: sped > 1}]}", "pattern.steps[0].a: unknown field 'sped'; did you mean 'speed'?"),
+        ("pattern: {steps: [{a: any}], span: {vid: 3}}", "pattern.span.vid: span expected a number; vid is string"),
+        ("pattern: {steps: [{a: any}], span: {odo: 3}}", "pattern.span.odo: unknown attribute 'odo'"),
         ("deduplicate: {by: nothing}", "deduplicate.by: unknown attribute 'nothing'; expected one of vid, time"),
         ("enrich: {table: /none.csv, on: vid}", "enrich.table: can't read '/none.csv': No such file"),
         ("enrich: {jdbc: {url: u, table: t}, on: vid}", "enrich.jdbc: expected a schema for a table in a database"),
@@ -187,6 +244,8 @@ def test_invalid_operator_is_refused(text: str, problem: str) -> None:
         "aggregate: {count: n, window: {length: 3 events}}",
         "incremental: {count: n}",
         "deduplicate",
+        "aggregate: {count: n, window: {session: 5m}}",
+        "pattern: {steps: [{a: any}]}",
         "custom: {function: 'a:f', schema: {a: bool}, window: {length: 1s}}",
     ],
 )
@@ -237,6 +296,159 @@ def test_invalid_join_is_refused() -> None:
         "join.on: expected attributes of the same type: vid is string in left a",
         "join: expected names that differ: there are two 'gps_b_speed'; name or",
     ]
+
+
+ROAD = Schema(
+    {"vid": "string", "time": "timestamp", "road": "string", "lanes": "int32?"},
+    event_time="time",
+    constraints={"road": "<> ''", "vid": "<> ''"},
+)
+
+
+def test_join_of_three_inputs_names_attributes_after_the_first_input_that_has_them() -> None:
+    schema = after("join: {on: vid, within: 30s, with: [roads, more]}", GPS, roads=ROAD, more=ROAD)
+    assert list(schema.to_dict())[len(GPS.root.fields) :] == [
+        *("roads_time", "road", "lanes"),
+        *("more_time", "more_road", "more_lanes"),
+    ]
+    assert dict(schema.constraints) == {**GPS.constraints, "road": "<> ''"}
+
+
+def test_left_join_makes_attributes_of_other_inputs_optional() -> None:
+    schema = after("join: {on: vid, within: 30s, how: left, with: roads}", GPS, roads=ROAD)
+    types = schema.to_dict()
+    assert (types["vid"], types["speed"], types["road"], types["roads_time"]) == (
+        *("string", "float64"),
+        *("string?", "timestamp?"),
+    )
+    assert dict(schema.constraints) == dict(GPS.constraints)
+
+
+def test_full_join_makes_all_attributes_optional_but_keys_and_event_time() -> None:
+    schema = after("join: {on: vid, within: 30s, how: full, with: roads}", GPS, roads=ROAD)
+    assert [field.name for field in schema.root if field.required] == ["vid", "time"]
+    assert (schema.event_time, dict(schema.constraints)) == ("time", {})
+    same = after("join: {on: vid, within: 30s, how: full, with: roads}", ROAD, roads=ROAD)
+    assert dict(same.constraints) == {"vid": "<> ''"}
+
+
+def test_join_in_a_window_by_count_needs_no_event_time() -> None:
+    schema = after("join: {window: {length: 9 events}, with: b}", PLAIN, b=PLAIN)
+    assert list(schema.to_dict()) == ["vid", "speed", "b_vid", "b_speed"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "problem"),
+    [
+        ("join: {on: vid, within: 1s}", "join: expected at least two inputs: name more in from, or under with"),
+        ("join: {on: level, within: 1s, how: full, with: b}", "a full join needs attributes of exactly the same type"),
+        ("join: {within: 1s, with: {from: b, filter: sped > 1}}", "join.with[0].filter: unknown field 'sped'"),
+        ("merge: {with: [{from: b, filter: sped > 1}]}", "merge.with[0].filter: unknown field 'sped'"),
+        ("merge: {with: [b, b]}", "merge: expected 'b' once: merged with itself each event comes twice"),
+        ("lookup: {from: b, on: vdi}", "lookup.on: unknown attribute 'vdi'; did you mean 'vid'?"),
+        ("lookup: {from: b, on: kind}", "lookup.on: unknown attribute 'kind'"),
+        ("lookup: {from: b, on: speed}", "expected attributes of the same type: speed is float64 here and string in b"),
+        ("lookup: {from: b, on: []}", "lookup.on: expected at least one attribute that both streams have"),
+        ("lookup: {from: b, on: vid, filter: sped > 1}", "lookup.filter: unknown field 'sped'"),
+    ],
+)
+def test_invalid_input_of_an_operator_is_refused(operator: str, problem: str) -> None:
+    other = Schema({"vid": "string", "speed": "string", "level": "int64", "time": "timestamp"}, event_time="time")
+    assert any(problem in message for message in problems(operator, b=other)), problems(operator, b=other)
+
+
+def test_merge_with_branches_has_the_schema_of_all() -> None:
+    other = Schema({**GPS.to_dict(), "speed": "float64?"}, event_time="time")
+    schema = after("merge: {with: [{from: b, filter: speed > 0}]}", GPS, b=other)
+    assert schema.to_dict() == other.to_dict()
+
+
+def test_lookup_adds_optional_attributes_unless_required() -> None:
+    schema = after("lookup: {from: roads, on: vid}", roads=ROAD)
+    added = {"roads_time": "timestamp?", "road": "string?", "lanes": "int32?"}
+    assert schema.to_dict() == {**GPS.to_dict(), **added}
+    assert (schema.event_time, dict(schema.constraints)) == ("time", dict(GPS.constraints))
+    needed = after("lookup: {from: roads, on: vid, required: true}", roads=ROAD)
+    assert needed.to_dict()["road"] == "string"
+    assert dict(needed.constraints) == {**GPS.constraints, "road": "<> ''"}
+
+
+def test_previous_adds_optional_attributes() -> None:
+    schema = after("previous: {by: vid, of: {last_speed: speed, last_pos: pos}}")
+    assert schema.to_dict() == {**GPS.to_dict(), "last_speed": "float64?", "last_pos": "{x: float64}?"}
+    assert (schema.event_time, schema.constraints) == ("time", GPS.constraints)
+
+
+def test_pattern_has_keys_bounds_and_the_events_of_each_step() -> None:
+    schema = after(
+        "pattern: {by: vid, steps: [{seen: any}, {fast: speed > 9, times: 1..}, {absent: speed > 5}, "
+        "{slow: speed < 1, for: 5m}], span: {level: 3}}",
+        Schema(GPS.root, constraints={"vid": "<> ''", "speed": ">= 0"}, event_time="time"),
+    )
+    assert list(schema.to_dict()) == ["vid", "match_start", "match_end", "seen", "fast", "slow"]
+    types = {field.name: field.type for field in schema.root}
+    assert (types["seen"], types["fast"], types["slow"]) == (GPS.root, Array(GPS.root), Array(GPS.root))
+    assert all(field.required for field in schema.root)
+    assert (schema.event_time, dict(schema.constraints)) == ("match_end", {"vid": "<> ''"})
+
+
+def test_aggregate_functions_have_their_types() -> None:
+    schema = after(
+        "aggregate: {first: pos, last: kind, distinct: vid, approx_distinct: level, stddev: level, "
+        "percentile: {speed: 0.95}, collect: [vid, wheels], having: distinct_vid > 3, window: {session: 5m}}"
+    )
+    assert schema.to_dict() == {
+        "first_pos": "{x: float64}?",
+        "last_kind": "enum(CAR, BUS)?",
+        "distinct_vid": "int64",
+        "approx_distinct_level": "int64",
+        "stddev_level": "float64?",
+        "p95_speed": "float64?",
+        "collect_vid": "string[]",
+        "collect_wheels": "uint8[][4]",
+        "window_start": "timestamp",
+        "window_end": "timestamp",
+    }
+
+
+def built_problem(operator: Operator) -> str:
+    with pytest.raises(DefinitionError) as caught:
+        schema_after(operator, GPS, streams={"b": GPS})
+    return str(caught.value)
+
+
+COUNT = Aggregation("count", None, "n")
+
+
+@pytest.mark.parametrize(
+    ("operator", "problem"),
+    [
+        (Aggregate((COUNT,), TimeWindow(60, 90)), "expected a slide above 0 and at most its length"),
+        (Aggregate((COUNT,), TimeWindow(60, 60, 0, 60)), "expected an offset of at least 0 and less than the slide"),
+        (Aggregate((COUNT,), SessionWindow(0)), "expected a gap above 0, and no negative lateness"),
+        (Aggregate((COUNT,), CountWindow(3, 4)), "expected a slide from 1 to its length, 3 events"),
+        (Aggregate((Aggregation("percentile", "speed", "p"),), CountWindow(3, 3)), "percentile needs a share above 0"),
+        (Aggregate((Aggregation("percentile", "speed", "p", 2),), CountWindow(3, 3)), "a share above 0 and below 1"),
+        (Aggregate((Aggregation("sum", "speed", "p", 0.5),), CountWindow(3, 3)), "sum has no share"),
+        (Aggregate((Aggregation("sum", "speed", None),), CountWindow(3, 3)), "sum needs a name"),
+        (Aggregate((Aggregation("sum", None, "n"),), CountWindow(3, 3)), "sum needs an attribute"),
+        (Join(inputs=(Branch("b"),)), "expected either within or a window by count"),
+        (Join(within_s=1, window=CountWindow(3, 3), inputs=(Branch("b"),)), "expected either within or a window"),
+        (Join(within_s=-1, inputs=(Branch("b"),)), "expected no negative length of time"),
+        (Sort((SortKey("speed"),), CountWindow(3, 3), 0), "sort.limit: expected a number of events, 1 or more, not 0"),
+        (Sort((), CountWindow(3, 3)), "expected at least one attribute to sort by"),
+        (Previous((), {"a": "speed"}, 0), "previous.back: expected a number of events from 1 to 10000, not 0"),
+        (Pattern((), (PatternStep("a", None, 2, 1),)), "expected a number of events from 1 to 10000, or a range"),
+        (Pattern((), (PatternStep("a", None, 2, 2, 5.0),)), "expected times or for, not both"),
+        (Pattern((), (PatternStep("a", None, for_s=0.0),)), "expected a length of time above 0"),
+        (Pattern((), (PatternStep("absent", None),)), "expected the name 'absent' for absent steps, and only for them"),
+        (Pattern((), (PatternStep("for", None),)), "expected another name for a step than 'for'"),
+        (Pattern((), (PatternStep("a", None),), 0.0), "expected a within above 0, and no negative lateness"),
+        (Pattern((), (PatternStep("a", None),), None, ("speed", -1.0)), "expected a difference, 0 or more, not -1.0"),
+    ],
+)
+def test_operator_built_in_python_is_checked(operator: Operator, problem: str) -> None:
+    assert problem in built_problem(operator)
 
 
 def test_columns_of_a_csv_table_are_text(tmp_path: Path) -> None:
@@ -315,8 +527,14 @@ def test_flagged_constraint_is_not_in_the_output_schema() -> None:
         ("terms: {speed: {fast: 'S(9, 1)'}}", "services.s.terms.speed.fast: expected a <= b in S(a, b), not 'S(9, 1)'"),
         ("terms: {vid: {fast: 'S(1, 9)'}}", "services.s.terms.vid: expected terms of a number; vid is string"),
         ("terms: {sped: {fast: 'S(1, 9)'}}", "services.s.terms.sped: unknown attribute 'sped'"),
-        ("pipeline: [deduplicate, merge]", "pipeline[1]: expected merge as the first operator"),
-        ("pipeline: [{join: {within: 1s}}]", "pipeline[0]: a join has two inputs, left and right; from names 1"),
+        (
+            "pipeline: [deduplicate, merge]",
+            "pipeline[1].merge: expected other inputs, as what comes before it is one stream",
+        ),
+        (
+            "pipeline: [{join: {within: 1s}}]",
+            "pipeline[0].join: expected at least two inputs: name more in from, or under",
+        ),
     ],
 )
 def test_invalid_masks_constraints_terms_and_inputs_are_refused(text: str, problem: str) -> None:
@@ -332,6 +550,21 @@ def test_several_inputs_need_merge_or_join_first() -> None:
     with pytest.raises(DefinitionError, match="expected 'a' once: merged with itself each event comes twice"):
         output_schema(service("pipeline: [merge]", "[a, a]"), both)
     assert "a_vid" in output_schema(service("pipeline: [{join: {within: 1s}}]", "[a, a]"), both).to_dict()
+
+
+def test_merge_and_join_work_anywhere_in_a_pipeline() -> None:
+    pipeline = (
+        "[{filter: speed > 3}, {merge: {with: [b]}}, {project: {vid: vid, time: time}}, {join: {within: 1s, with: b}}]"
+    )
+    inferred = shape(service(f"pipeline: {pipeline}", "a"), {"a": GPS, "b": GPS})
+    assert list(inferred.output.to_dict())[:4] == ["vid", "time", "b_vid", "b_time"]
+
+
+def test_unknown_input_of_an_operator_is_reported_at_the_operator() -> None:
+    lookup = service("pipeline: [{filter: speed > 3}, {lookup: {from: gsp, on: vid}}]")
+    place = r"services.s.pipeline\[1\].lookup.from: unknown stream or service 'gsp'; did you mean 'gps'"
+    with pytest.raises(DefinitionError, match=place):
+        output_schema(lookup, {"gps": GPS})
 
 
 def test_unknown_input_is_reported() -> None:
