@@ -1,0 +1,162 @@
+"""The bridge from Kafka: each record once, wherever the feed dies."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from tests.ingress.kit import events, until
+from tidegate.errors import SourceError
+from tidegate.ingress.raw_streams import RawStreamWriter
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.services.definitions import Kafka, Stream
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+
+from tidegate.ingress.feeds import kafka  # noqa: E402
+from tidegate.ingress.feeds.kafka import KafkaFeed  # noqa: E402
+
+SCHEMA = Schema({"vid": "string", "n": "int64", "time": "timestamp?"}, event_time="time")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SegmentLog]:
+    made = SegmentLog(tmp_path / "log")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic(kafka_broker: str) -> str:
+    name = f"t{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": kafka_broker})
+    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(30)
+    return name
+
+
+def produce(broker: str, topic: str, payloads: Sequence[bytes]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker})
+    for n, payload in enumerate(payloads):
+        producer.produce(topic, payload, partition=n % 2)
+    assert producer.flush(30) == 0
+
+
+def numbered(numbers: range) -> list[bytes]:
+    return [json.dumps({"vid": f"v{n % 7}", "n": n}).encode() for n in numbers]
+
+
+def feed(log: SegmentLog, broker: str, topic: str, state: Path | None = None) -> KafkaFeed:
+    stream = Stream("s", SCHEMA, key="vid", partitions=3)
+    return KafkaFeed(Kafka(topic, broker), RawStreamWriter(log, stream), state)
+
+
+def run_through(log: SegmentLog, broker: str, topic: str, state: Path | None = None) -> None:
+    """Run a feed until it has come to the end of both partitions: to a record there that is new."""
+    ends = [secrets.token_hex(4) for _ in range(2)]
+    produce(broker, topic, [json.dumps({"vid": end, "n": -1}).encode() for end in ends])
+    stop, made = Event(), feed(log, broker, topic, state)
+    thread = Thread(target=made.run, args=(stop,))
+    thread.start()
+    try:
+        until(lambda: {event["vid"] for event in events(log, "s")} >= set(ends), "events of every partition", 60)
+    finally:
+        stop.set()
+        thread.join()
+
+
+class CrashError(Exception):
+    pass
+
+
+class FragileLog(SegmentLog):
+    """Dies before or after any append."""
+
+    fuse = 10**9
+
+    def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise CrashError
+        end = super().append(stream, partition, records)
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise CrashError
+        return end
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.parametrize("stateful", [True, False])
+def test_each_record_comes_once_however_often_the_feed_dies(
+    kafka_broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stateful: bool
+) -> None:
+    monkeypatch.setattr(kafka, "MAX_BATCH_RECORDS", 20)
+    monkeypatch.setattr(kafka, "SAVE_INTERVAL_S", 0.0)
+    produce(kafka_broker, topic, numbered(range(300)))
+    state = tmp_path / "state" if stateful else None
+    for fuse in (1, 2, 3, 5, 8, 4, 7):
+        log = FragileLog(tmp_path / "log")
+        log.fuse = fuse
+        with pytest.raises(CrashError):
+            feed(log, kafka_broker, topic, state).run(Event())
+        log.close()
+    log = FragileLog(tmp_path / "log")
+    run_through(log, kafka_broker, topic, state)
+    produce(kafka_broker, topic, numbered(range(300, 400)))
+    for each in (state, None, state):  # None: as if the noted position was lost
+        run_through(log, kafka_broker, topic, each)
+    found = [event for event in events(log, "s") if event["n"] >= 0]
+    assert sorted(event["n"] for event in found) == list(range(400))
+    assert all(event["_id"].startswith(f"{topic}:{event['n'] % 2}:") for event in found)
+    assert len({event["_id"] for event in events(log, "s")}) == len(events(log, "s"))
+    log.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_what_is_no_json_is_quarantined_under_its_offset(kafka_broker: str, topic: str, log: SegmentLog) -> None:
+    produce(kafka_broker, topic, [b"no json", b'{"vid":"a","n":1,"_id":"own"}', b"", b'{"vid":"a","n":2}'])
+    for _ in range(2):
+        run_through(log, kafka_broker, topic)
+    assert sorted(event["_id"] for event in events(log, "s") if event["n"] > 0) == ["own", f"{topic}:1:1"]
+    assert [refused["_id"] for refused in events(log, "s.quarantine")] == [f"{topic}:0:0", f"{topic}:0:1"]
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old(
+    kafka_broker: str, topic: str, log: SegmentLog, tmp_path: Path
+) -> None:
+    produce(kafka_broker, topic, numbered(range(100)))
+    run_through(log, kafka_broker, topic, tmp_path / "state")
+    noted = tmp_path / "state" / "s.json"
+    noted.write_text(noted.read_text().replace('"0": 51', '"0": 5100'))
+    with pytest.raises(SourceError, match="ends at offset 51 of partition 0, but 5100 were read"):
+        feed(log, kafka_broker, topic, tmp_path / "state").run(Event())
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_a_topic_that_is_not_there_is_an_error(kafka_broker: str, log: SegmentLog) -> None:
+    with pytest.raises(SourceError, match="nowhere"):
+        feed(log, kafka_broker, "nowhere").run(Event())
+
+
+def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "REQUEST_TIMEOUT_S", 0.5)
+    told: list[str] = []
+    made = KafkaFeed(Kafka("t", "127.0.0.1:1"), RawStreamWriter(log, Stream("s", SCHEMA)), report=told.append)
+    with pytest.raises(SourceError, match=r"Kafka at 127\.0\.0\.1:1: "):
+        made.run(Event())
+
+
+def test_a_topic_needs_a_name(log: SegmentLog) -> None:
+    with pytest.raises(SourceError, match="topic: expected the name of a topic, not ''"):
+        KafkaFeed(Kafka(""), RawStreamWriter(log, Stream("s", SCHEMA)))
