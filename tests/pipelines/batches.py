@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 KEY = b"a secret of the tests"
 START = 1_767_225_600_000_000
 """2026-01-01."""
+OBSTACLE = "the test runs batches"
+"""Why nothing is real-time: a static frame has no ticks."""
 COLUMNS = "partition string, position long, arrived long, value string"
 
 Lines = Sequence[str | Mapping[str, Any]]
@@ -81,7 +83,7 @@ def run(spark: SparkSession, text: str, remote: RunnerResources | None = None, /
     if remote is not None:
         service = replace(service, origin="remote")
     compiled = compile_service(
-        service, inputs, lambda name, _: scanned(spark, streams[name]), key=KEY, resources=remote
+        service, inputs, lambda name, _, __: scanned(spark, streams[name]), key=KEY, obstacle=OBSTACLE, resources=remote
     )
     return _rows(compiled.frame)
 
@@ -91,7 +93,9 @@ def refused(spark: SparkSession, text: str, **streams: Lines) -> list[Written]:
     service, inputs = _service(text)
     from tidegate.pipelines.compiler import compile_service
 
-    compiled = compile_service(service, inputs, lambda name, _: scanned(spark, streams[name]), key=KEY)
+    compiled = compile_service(
+        service, inputs, lambda name, _, __: scanned(spark, streams[name]), key=KEY, obstacle=OBSTACLE
+    )
     assert compiled.refused is not None
     return _rows(compiled.refused)
 
@@ -116,10 +120,10 @@ def stream(spark: SparkSession, folder: Path, text: str, batches: Sequence[Mappi
         parquet.write_table(pa.concat_tables(pieces), file)
         os.utime(file, (1_000_000 + n, 1_000_000 + n))
 
-    def scan(_name: str, _following: object) -> DataFrame:
+    def scan(_name: str, _following: object, _ticks: int) -> DataFrame:
         return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
 
-    compiled = compile_service(service, inputs, scan, key=KEY)
+    compiled = compile_service(service, inputs, scan, key=KEY, obstacle=OBSTACLE)
     name = f"memory_{abs(hash(folder))}"
     query = (
         compiled.frame.writeStream.format("memory")

@@ -20,12 +20,13 @@ from tests.pipelines.batches import KEY, START, Lines, Written, moment, refused,
 from tests.pipelines.obvious import Event
 from tests.services import generate
 from tidegate.errors import ExpressionError, ServiceError
+from tidegate.expressions import evaluate, resolve
+from tidegate.expressions.conditions import CONDITIONS
+from tidegate.expressions.functions import APPROXIMATE, FUNCTIONS
 from tidegate.model import Schema, timestamps
 from tidegate.model.types import Type
 from tidegate.pipelines.resources import JdbcConnection, RunnerResources
 from tidegate.services import loads
-from tidegate.services.expressions import evaluate, resolve
-from tidegate.services.expressions.functions import APPROXIMATE, FUNCTIONS
 from tidegate.services.operators import Computed, Project
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def test_filters_keep_what_matches(spark: SparkSession) -> None:
 def _projected(spark: SparkSession, texts: list[str], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from tidegate.pipelines import records
     from tidegate.pipelines.operators import project
-    from tidegate.services.shapes import schema_after
+    from tidegate.services.schema_inference import schema_after
 
     schema = generate.SCHEMA
     operator = Project({f"x{n}": Computed(text) for n, text in enumerate(texts)})
@@ -283,7 +284,8 @@ def _fits(text: str) -> bool:
 
 ARGUMENTS = {
     "int": "big", "number": "speed", "text": "vid", "word": "count", "time": "time", "array": "wheels", "digits": "2",
-    "place": "-2", "any*": "vid, kind", "ordered*": "speed, big", "word*": "vid, big, flag",
+    "place": "-2", "any*": "vid, kind", "ordered*": "speed, big", "word*": "vid, big, flag", "length": "9",
+    "zone": "'Asia/Kathmandu'",
 }  # fmt: skip
 
 
@@ -291,7 +293,7 @@ def test_every_function_on_spark_is_what_it_is_in_python(spark: SparkSession) ->
     exact: list[str] = []
     close: list[str] = []
     for name, overloads in FUNCTIONS.items():
-        for overload in overloads:
+        for overload in overloads if name not in CONDITIONS else ():
             given = [ARGUMENTS[each] for each in overload.takes]
             text = f"({f' {name} '.join(given)})" if name in "+-*/%" else f"{name}({', '.join(given)})"
             text = f"-{given[0]}" if name == "negative" else text
@@ -310,6 +312,26 @@ def test_random_expressions_on_spark_are_what_they_are_in_python(spark: SparkSes
             texts.append(text)
     for start in range(0, len(texts), 40):
         _check(spark, texts[start : start + 40], random)
+
+
+def test_random_conditions_on_spark_are_what_they_are_in_python(spark: SparkSession) -> None:
+    random = Random(5)
+    texts: list[str] = []
+    while len(texts) < 90:
+        text = random.choice([generate.condition, generate.choice])(random, 2)
+        if _fits(text) and not set(re.findall(r"\w+(?=\()", text)) & APPROXIMATE:
+            texts.append(text)
+    for start in range(0, len(texts), 45):
+        _check(spark, texts[start : start + 45], random, count=40)
+
+
+def test_positions_on_spark_are_what_they_are_in_python(spark: SparkSession) -> None:
+    places = [(-180, -90), (180, 90), (0, 0), (13.3777, 52.5163), (116.4, 39.9), (-0.1, 51.5), (180, 0), (181, 0)]
+    pairs = [f"{x}, {y}, {x2}, {y2}" for x, y in places for x2, y2 in places]
+    _check(spark, [f"distance({pair})" for pair in pairs], Random(1), close=True, count=1)
+    _check(spark, [f"round(bearing({pair}), 6) % 360" for pair in pairs], Random(1), close=True, count=1)
+    lengths = (1, 2, 5, 6, 11, 12)
+    _check(spark, [f"geohash({x}, {y}, {length})" for x, y in places for length in lengths], Random(1), count=1)
 
 
 def test_projections_of_a_service(spark: SparkSession) -> None:

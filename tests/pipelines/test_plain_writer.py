@@ -15,11 +15,11 @@ pyarrow = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from tidegate.pipelines.compiler import plan_service  # noqa: E402 - needs pyspark
-from tidegate.pipelines.plain.metrics import Metrics  # noqa: E402
-from tidegate.pipelines.plain.progress import Progress  # noqa: E402
-from tidegate.pipelines.plain.source import BATCH_BYTES, Piece, PlainReader, positions  # noqa: E402
-from tidegate.pipelines.plain.writer import BatchWriter, ConstraintViolated, Outputs  # noqa: E402
-from tidegate.pipelines.plain.written import note_mark, resume  # noqa: E402
+from tidegate.pipelines.plain.metrics import PlainMetrics  # noqa: E402
+from tidegate.pipelines.plain.progress import BatchProgress  # noqa: E402
+from tidegate.pipelines.plain.source import MAX_BATCH_BYTES, PartitionRange, PlainReader, positions  # noqa: E402
+from tidegate.pipelines.plain.writer import BatchWriter, ConstraintViolated, WriterOutputs  # noqa: E402
+from tidegate.pipelines.plain.written import resume, save_mark  # noqa: E402
 
 ROW = {"verdict": "pass", "partition": "a.0", "key": None, "revision": 0, "child": 0, "id": "x", "source": "a/0:0"}
 
@@ -30,9 +30,9 @@ class Written:
     def __init__(
         self, folder: Path, identity: Literal["position", "key", "revision"] = "position", **known: Any
     ) -> None:
-        self.folder, self.metrics = folder, Metrics()
-        outputs = Outputs(folder / "out", folder / "out.quarantine", identity, **known)
-        progress = Progress(folder, folder / "checkpoint", {}, self.metrics, None)
+        self.folder, self.metrics = folder, PlainMetrics()
+        outputs = WriterOutputs(folder / "out", folder / "out.quarantine", identity, **known)
+        progress = BatchProgress(folder, folder / "checkpoint", {}, self.metrics, None)
         self.writer = BatchWriter(outputs, self.metrics, progress, 1_000_000)
 
     def write(self, *rows: dict[str, Any]) -> None:
@@ -95,17 +95,17 @@ def test_a_reader_takes_no_more_than_it_may_and_whole_records(tmp_path: Path) ->
     folder = tmp_path / "a"
     (folder / "0").mkdir(parents=True)
     record = b"x" * 999
-    (folder / "0" / f"{0:020d}.log").write_bytes((record + b"\n") * (BATCH_BYTES // 1_000 + 10) + b"torn")
+    (folder / "0" / f"{0:020d}.log").write_bytes((record + b"\n") * (MAX_BATCH_BYTES // 1_000 + 10) + b"torn")
     reader = PlainReader(folder, {})
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (piece,) = reader.partitions(start, end)
     assert piece.end % 1_000 == 0
-    assert BATCH_BYTES <= piece.end < BATCH_BYTES + 1_000
+    assert MAX_BATCH_BYTES <= piece.end < MAX_BATCH_BYTES + 1_000
     last = reader.latestOffset(end, ReadAllAvailable())
-    assert positions(last) == {"0": (BATCH_BYTES // 1_000 + 10) * 1_000}
+    assert positions(last) == {"0": (MAX_BATCH_BYTES // 1_000 + 10) * 1_000}
     assert reader.latestOffset(last, ReadAllAvailable()) == last, "the same text, or Spark makes a batch of nothing"
-    batches = list(reader.read(Piece("0", 2_000, 5_000, 42)))
+    batches = list(reader.read(PartitionRange("0", 2_000, 5_000, 42)))
     assert [each.to_pydict() for each in batches] == [
         {"partition": ["0"] * 3, "position": [2_000, 3_000, 4_000], "arrived": [42] * 3, "value": [record.decode()] * 3}
     ]
@@ -117,9 +117,9 @@ def test_where_to_go_on_is_the_later_of_mark_and_last_record(tmp_path: Path) -> 
     here = Written(tmp_path)
     here.write({"revision": 70, "source": "a/0:70"})
     assert resume(folder) == 70
-    note_mark(folder, 50)
+    save_mark(folder, 50)
     assert resume(folder) == 70
-    note_mark(folder, 90)
+    save_mark(folder, 90)
     assert resume(folder) == 90
 
 

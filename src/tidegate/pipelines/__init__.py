@@ -1,6 +1,5 @@
-"""The data plane on Spark, and the only home of pyspark.
+"""Runs services on Spark. The only package that imports pyspark.
 
-Compiles a service into a query, plans how it runs, and keeps running what the
-registry says. Serves nobody: what comes out is in the log. The sources that feed
-raw streams do without Spark.
+Compiles a service into a query, plans its mode, and keeps the queries that run equal to the registry. Serves no
+requests: its output is in the log. `ingress` fills raw streams, without Spark.
 """

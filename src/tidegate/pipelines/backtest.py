@@ -1,4 +1,4 @@
-"""A filter over the past of a stream: what it would have matched."""
+"""Counts the past events of a stream that a filter matches."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidegate.pipelines.filters import truth, truth_by_arrow
 
 @dataclass(frozen=True)
 class Backtest:
-    """What a filter would have matched."""
+    """The past events of a stream that a filter matches."""
 
     events: int
-    """That the stream still holds of the time asked for."""
+    """Number of events in the requested time that the stream still holds."""
     matched: int
     first: str | None
     """The event time of the first match."""
     last: str | None
     sample: list[dict[str, Any]]
-    """The newest of the matches."""
+    """The newest matches."""
 
 
 def backtest(
@@ -41,7 +41,7 @@ def backtest(
     since_micros: int | None = None,
     sample: int = 5,
 ) -> Backtest:
-    """Count the events of a stream that a filter matches, of all that is retained or since a moment of event time."""
+    """Count the retained events of a stream that a filter matches, with an event time of at least `since_micros`."""
     schema = filter_.schema
     assert schema is not None, "a filter of a service has its schema"
     events = history(spark, log, log_folder, stream, schema)
@@ -72,7 +72,7 @@ def backtest(
 
 
 def history(spark: SparkSession, log: SegmentLog, log_folder: Path, stream: str, schema: Schema) -> DataFrame:
-    """All that a stream holds, as a batch; what does not fit the schema, such as half a record, is left out."""
+    """Return the retained events of a stream as a batch frame, without records that don't fit the schema."""
     files = [
         str(path) for name in log.partitions(stream) for path in sorted((log_folder / stream / name).glob("*.log"))
     ]

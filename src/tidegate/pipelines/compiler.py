@@ -8,28 +8,45 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.errors import ServiceError
 from tidegate.model import Schema
 from tidegate.pipelines import output, records
 from tidegate.pipelines.operators import aggregate, custom, deduplicate, enrich, incremental, join, project, sort
 from tidegate.pipelines.operators import filter as filtering
-from tidegate.pipelines.planner import Plan, plan
+from tidegate.pipelines.planner import Plan, is_native, plan
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.services import operators, shapes
+from tidegate.pipelines.stateful import pipeline as stateful
+from tidegate.pipelines.stateful.stage import Flow, Timing
+from tidegate.services import operators
+from tidegate.services import schema_inference as shapes
 from tidegate.services.definitions import Service
 
 
 @dataclass(frozen=True)
 class Following:
-    """How a scan knows where to begin: behind what an output has already."""
+    """Where a scan of a stateless service begins: behind what an output has already."""
 
     output: str
     notes: bool
-    """Whether the reader notes how far it has come, beside that output: only where every record is dealt with
-    before the next is read."""
+    """True: the reader stores its position beside that output. Only valid where every record is dealt with before the
+    next one is read."""
 
 
-Scan = Callable[[str, Following | None], DataFrame]
-"""Gives a stream's records as `partition`, `position`, `arrived`, `value`. None: Spark's checkpoint knows the place."""
+@dataclass(frozen=True)
+class Tasks:
+    """The partitions that a service with state has."""
+
+    inputs: Mapping[str, Sequence[str]]
+    """The partitions of each input."""
+    state: int = 1
+    """How many partitions its state has."""
+
+
+Scan = Callable[[str, Following | None, int], DataFrame]
+"""Returns a stream's records as `partition`, `position`, `arrived`, `value`, `tick`, `caught_up`.
+
+None: Spark's checkpoint knows the position. The number says how many state partitions get ticks; 0: there are none.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,11 +55,11 @@ class Compiled:
 
     plan: Plan
     schema: Schema
-    """Of its output."""
+    """The schema of its output."""
     frame: DataFrame
     """With the writer's columns."""
     refused: DataFrame | None
-    """Beside it, the records that can't be read: operators with a state have no room for them."""
+    """In micro-batches only: the records that can't be read, which operators with state do not pass on."""
 
 
 def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: str = "") -> Plan:
@@ -59,28 +76,69 @@ def compile_service(
     key: bytes,
     obstacle: str = "",
     resources: RunnerResources | None = None,
+    tasks: Tasks | None = None,
 ) -> Compiled:
     """Compile a service; `key` is the secret of its masks, `obstacle` why nothing runs in real-time mode here.
 
-    `resources` are the functions, connections and folders that it may name; None: there are none.
+    `resources` are the functions, connections and folders that it may name; None: there are none. `tasks` are its
+    partitions; None: each input has one, and so has the state.
     """
     shape = shapes.shape(service, inputs)
     chosen = plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
+    resources = resources or RunnerResources()
+    if chosen.stages:
+        frame = _stateful(service, inputs, shape, scan, chosen, resources, tasks or Tasks({}))
+        out = output.finish(frame, service, shape.unmasked, shape.output, keyed=True, key=key)
+        return Compiled(chosen, shape.output, out, None)
+    _need_engine(service, chosen)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
     parsers = {name: records.parser(inputs[name], shows=not service.mask) for name in service.inputs}
 
     def parsed(follow: Following | None) -> dict[str, DataFrame]:
-        return {name: parser(scan(name, follow), name) for name, parser in parsers.items()}
+        return {name: parser(scan(name, follow, 0), name) for name, parser in parsers.items()}
 
     frames = parsed(following)
     if chosen.keyed:
         frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
-    frame = _pipeline(service, frames, inputs, shape, resources or RunnerResources())
+    counts = "" if obstacle else service.name
+    frame = _pipeline(service, frames, inputs, shape, resources, counts)
     out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
     refused = None
     if chosen.keyed:
         refused = _refused(service, parsed(Following(service.quarantine, notes=True)).values(), key)
     return Compiled(chosen, shape.output, out, refused)
+
+
+def _need_engine(service: Service, chosen: Plan) -> None:
+    """Refuse operators that micro-batches do not have. Raises a `ServiceError` that says why it runs in them."""
+    for operator in service.pipeline:
+        if not is_native(operator):
+            word = shapes.WORDS[type(operator)]
+            raise ServiceError(
+                f"{word} in this form needs real-time mode, and the service can't run in it: {chosen.reason}"
+            )
+
+
+def _stateful(
+    service: Service,
+    inputs: Mapping[str, Schema],
+    shape: shapes.Shape,
+    scan: Scan,
+    chosen: Plan,
+    resources: RunnerResources,
+    tasks: Tasks,
+) -> DataFrame:
+    """Compile the operators for the state engine. Returns the events, and the records that were refused."""
+
+    def read(name: str) -> Flow:
+        parser = records.parser(inputs[name], shows=not service.mask)
+        frame = parser(scan(name, None, tasks.state), name, ticks=True, max_ahead_s=service.max_ahead_s)
+        sources = tuple(f"{name}/{partition}" for partition in tasks.inputs.get(name, ["0"]))
+        return Flow(frame, inputs[name], sources)
+
+    timing = Timing(service.name, tasks.state, service.idle_s, service.on_late)
+    context = stateful.Context(service, shape.steps, timing, chosen.stages, resources, read)
+    return stateful.compile_pipeline(context).where(F.col("_tick").isNull())
 
 
 def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape) -> list[Schema]:
@@ -99,18 +157,22 @@ def _pipeline(
     inputs: Mapping[str, Schema],
     shape: shapes.Shape,
     resources: RunnerResources,
+    counts: str,
 ) -> DataFrame:
-    frames = [parsed[name] for name in service.inputs]
+    frames = [parsed[name] for name in service.main]
     frame = frames[0]
     for operator, before, after in zip(service.pipeline, _before(service, inputs, shape), shape.steps, strict=True):
         match operator:
             case operators.Merge():
-                frame = _union(frames)
+                named = [_branch(parsed, inputs, branch, counts) for branch in operator.inputs]
+                frame = _union([*(frames if frame is frames[0] else [frame]), *named])
             case operators.Join():
-                left, right = service.inputs
+                left, right = service.main
                 frame = join.apply(frames[0], frames[1], operator, (inputs[left], inputs[right]), right)
+            case operators.Lookup() | operators.Previous() | operators.Pattern():
+                raise AssertionError("refused before")
             case operators.Filter():
-                frame = filtering.apply(frame, operator, before)
+                frame = filtering.apply(frame, operator, before, counts)
             case operators.Project():
                 frame = project.apply(frame, operator, before, after)
             case operators.Sort():
@@ -127,6 +189,16 @@ def _pipeline(
                 target = resources.function(operator.function, service.origin)
                 frame = custom.apply(frame, operator, before, target)
     return frame
+
+
+def _branch(
+    parsed: Mapping[str, DataFrame], inputs: Mapping[str, Schema], branch: operators.Branch, counts: str
+) -> DataFrame:
+    """One more input of an operator, filtered."""
+    frame = parsed[branch.stream]
+    if branch.filter is None:
+        return frame
+    return filtering.apply(frame, branch.filter, inputs[branch.stream], counts)
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -29,9 +29,16 @@ class EmbeddedLog:
     ) -> None:
         self._spark, self._root = spark, root.resolve()
         self._idle_ms, self._segment_bytes = idle_ms, segment_bytes
+        attach.register_state_functions(spark)
 
     def scan(
-        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+        self,
+        stream: str,
+        service: str,
+        *,
+        start: Mapping[str, int] | None = None,
+        marks: str | None = None,
+        ticks: int = 0,
     ) -> DataFrame:
         """A stream as a streaming frame, from an offset for each partition on.
 
@@ -43,6 +50,7 @@ class EmbeddedLog:
             .option("service", service)
             .option("idle_ms", self._idle_ms)
             .option("start", json.dumps(dict(start or {})))
+            .option("ticks", ticks)
         )
         if marks is not None:
             reader = reader.option("marks", str(self._root / marks))

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
-from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
+from tidegate.pipelines.compiler import Compiled, Following, Tasks, compile_service, plan_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
 from tidegate.pipelines.resources import RunnerResources
@@ -139,7 +139,7 @@ class Engine:
         positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
         self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
-        compiled = self._compile(service, inputs, positions)
+        compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
         job = Job(service, version, compiled, partitions)
         try:
             self._start_queries(job, folder, positions.get(service.name, {}))
@@ -264,16 +264,22 @@ class Engine:
 
     # Queries -----------------------------------------------------------------------
 
-    def _compile(self, service: Service, inputs: Mapping[str, Schema], begins: Positions) -> Compiled:
-        def scan(stream: str, following: Following | None) -> DataFrame:
+    def _compile(self, service: Service, inputs: Mapping[str, Schema], begins: Positions, tasks: Tasks) -> Compiled:
+        def scan(stream: str, following: Following | None, ticks: int) -> DataFrame:
             if following is None:
-                return self._streams.scan(stream, service.name, start=begins.get(stream))
+                return self._streams.scan(stream, service.name, start=begins.get(stream), ticks=ticks)
             start = self._resume(stream, begins, following.output)
             noted = following.output if following.notes else None
             return self._streams.scan(stream, following.output, start=start, marks=noted)
 
         return compile_service(
-            service, inputs, scan, key=self._key, obstacle=self._streams.obstacle, resources=self._resources
+            service,
+            inputs,
+            scan,
+            key=self._key,
+            obstacle=self._streams.obstacle,
+            resources=self._resources,
+            tasks=tasks,
         )
 
     def _start_queries(self, job: Job, folder: Path, floor: Mapping[str, int]) -> None:

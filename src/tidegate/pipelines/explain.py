@@ -1,4 +1,4 @@
-"""How a service would run, without running it."""
+"""Explains how a service would run, without running it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidegate.pipelines.compiler import Following, compile_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.resources import RunnerResources
 from tidegate.services.definitions import Service
-from tidegate.services.shapes import WORDS
+from tidegate.services.operators import WORDS
 
-_SCANNED = "partition string, position long, arrived long, value string"
+_SCANNED = "partition string, position long, arrived long, value string, tick int, caught_up long"
 _NO_SECRET = b"********"
 
 
@@ -26,16 +26,17 @@ def explain(
     obstacle: str = "",
     resources: RunnerResources | None = None,
 ) -> dict[str, Any]:
-    """Say how a service would run, as JSON values: its mode and why, its operators, and Spark's plan.
+    """Return how a service would run, as JSON values: its mode with the reason, its operators, and Spark's plan.
 
-    `obstacle` says why nothing runs in real-time mode here. The plan is made
-    over empty tables in place of the streams: Spark has none for a stream before
-    it runs.
+    `obstacle` is the reason why real-time mode is not available on this machine, if so. The plan is that of empty
+    tables instead of streams, since Spark has no plan of a stream before it runs.
     """
 
-    def scan(stream: str, _: Following | None) -> DataFrame:
+    def scan(stream: str, _: Following | None, __: int) -> DataFrame:
         return spark.createDataFrame([], _SCANNED).alias(stream)
 
+    if not obstacle:
+        attach.register_state_functions(spark)
     compiled = compile_service(service, inputs, scan, key=_NO_SECRET, obstacle=obstacle, resources=resources)
     plan = compiled.plan
     return {

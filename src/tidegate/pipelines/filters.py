@@ -1,9 +1,8 @@
-"""The filter language as native Spark columns.
+"""Compiles filters to native Spark columns.
 
-A filter becomes a column that is true, false or null (unknown), made of Spark's
-own expressions, so that real-time mode can run it. What has no exact native
-counterpart (a pattern that is a field, a regular expression that Java can't run
-safely) raises `FilterNotNative`; `where` then evaluates it over Arrow batches.
+A filter becomes a column of Spark expressions that is true, false or null (unknown), so that real-time mode can run it.
+Filters without an exact native counterpart (a pattern that is a field, a regular expression that Java can't run safely)
+raise `FilterNotNative`; `where` then evaluates them over Arrow batches.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
 from tidegate.errors import FilterNotNative, Problem
+from tidegate.expressions.like import spark_pattern
+from tidegate.expressions.sql import node_sql
 from tidegate.filters import Filter, areas, fuzzy, patterns
 from tidegate.filters.evaluate import comparable
 from tidegate.filters.membership import SLACK
@@ -28,6 +29,7 @@ from tidegate.filters.nodes import (
     And,
     Between,
     Compare,
+    ComputedValue,
     Group,
     In,
     Inside,
@@ -64,7 +66,7 @@ _WIDE = ("int64", "uint64")
 
 
 def where(frame: DataFrame, filter_: Filter) -> DataFrame:
-    """Keep the rows that match, natively where that is exact, else over Arrow batches."""
+    """Return the rows that match. Uses a native column if there is an exact one, otherwise Arrow batches."""
     typed = _typed(frame, filter_)
     try:
         return frame.where(truth(typed))
@@ -73,28 +75,28 @@ def where(frame: DataFrame, filter_: Filter) -> DataFrame:
 
 
 def _typed(frame: DataFrame, filter_: Filter) -> Filter:
-    """Give a filter without a schema that of the frame."""
+    """Return the filter, with the schema of the frame if it has none."""
     if filter_.schema is not None:
         return filter_
     return Filter(filter_.text, from_spark(frame.schema), filter_.params, like_star=filter_.like_star)
 
 
 def truth(filter_: Filter) -> Column:
-    """Give a filter as a native column: true, false or null where it is unknown."""
-    return _Writer(filter_).node(push_not_inwards(filter_.tree.root))
+    """Return a filter as a native column: true, false, or null if unknown. Raises FilterNotNative."""
+    return _ColumnCompiler(filter_).node(push_not_inwards(filter_.tree.root))
 
 
 def degree(filter_: Filter) -> Column:
-    """Give the degree of a filter as a native column, 0 to 1."""
-    writer = _Writer(filter_)
+    """Return the degree of a filter as a native column, 0 to 1. Raises FilterNotNative."""
+    compiler = _ColumnCompiler(filter_)
     root = push_not_inwards(filter_.tree.root)
-    return F.when(writer.node(root).isNotNull(), writer.degree(root)).otherwise(F.lit(0.0))
+    return F.when(compiler.node(root).isNotNull(), compiler.degree(root)).otherwise(F.lit(0.0))
 
 
 def truth_by_arrow(frame: DataFrame, filter_: Filter) -> Column:
-    """Give a filter as a column that Python evaluates: any filter, micro-batch only."""
+    """Return any filter as a column that Python evaluates; in micro-batches only."""
     names = sorted({str(path.parts[0]) for node in predicates(filter_.tree.root) for path in paths(node)})
-    if filter_.tree.is_semantic and filter_.schema is not None:  # whatever there is may be meant
+    if filter_.tree.is_semantic and filter_.schema is not None:  # any attribute may be the one that is meant
         names = [*(field.name for field in filter_.schema.root), "_themes"]
 
     def evaluate(rows: pa.Array) -> pa.Array:
@@ -106,8 +108,8 @@ def truth_by_arrow(frame: DataFrame, filter_: Filter) -> Column:
     return run(F.struct(*columns)) if columns else F.lit(filter_.matches({}))
 
 
-class _Writer:
-    """Writes the predicates of one filter."""
+class _ColumnCompiler:
+    """Compiles the predicates of one filter."""
 
     def __init__(self, filter_: Filter) -> None:
         self.filter = filter_
@@ -117,9 +119,11 @@ class _Writer:
         if filter_.tree.is_semantic:
             self.refuse(None, "no likeness of meaning (~)")
 
-    def refuse(self, node: Predicate | None, what: str) -> NoReturn:
+    def refuse(self, node: Predicate | None, expected: str) -> NoReturn:
         at, end = node.span if node is not None else (0, 1)
-        raise FilterNotNative(self.filter.text, [Problem(at, f"as a Spark column expected {what}", max(1, end - at))])
+        raise FilterNotNative(
+            self.filter.text, [Problem(at, f"as a Spark column expected {expected}", max(1, end - at))]
+        )
 
     def node(self, node: Node) -> Column:
         match node:
@@ -136,8 +140,8 @@ class _Writer:
             case Or(terms):
                 return _extreme(F.greatest, [self.degree(term) for term in terms], 0.0)
             case Group():
-                found = self.group_degree(node, self.grades(node))
-                return F.coalesce(1.0 - found if node.negated else found, F.lit(0.0))
+                degree_ = self.group_degree(node, self.grades(node))
+                return F.coalesce(1.0 - degree_ if node.negated else degree_, F.lit(0.0))
         return F.when(self.node(node), 1.0).otherwise(0.0)
 
     # Predicates ----------------------------------------------------------------
@@ -151,8 +155,8 @@ class _Writer:
             case Between(path, Literal() as low, Literal() as high, negated):
                 return _signed(compare(path, ">=", low) & compare(path, "<=", high), negated)
             case In(path, values, negated):
-                found = [compare(path, "=", value) for value in values if isinstance(value, Literal)]
-                return _signed(reduce(Column.__or__, found), negated)
+                comparisons = [compare(path, "=", value) for value in values if isinstance(value, Literal)]
+                return _signed(reduce(Column.__or__, comparisons), negated)
             case IsNull(path, negated):
                 missing = raw(path).isNull()
                 if path.type is not None and path.type.kind == "float":
@@ -174,7 +178,7 @@ class _Writer:
             self.refuse(node, "a pattern that is a literal, not a field")
         text, column = str(node.pattern.value), raw(node.subject)
         if node.operator == "LIKE":
-            return column.like(_spark_like(text))
+            return column.like(spark_pattern(text))
         java = to_java(text)
         if java is None:
             self.refuse(node, "a regular expression that Java's engine runs safely (no nested or repeated groups)")
@@ -216,12 +220,12 @@ class _Writer:
 
 
 def _related(relation: str, one: Column, other: Column) -> Column:
-    found: Column = _RELATIONS[relation](one, other)
-    return found
+    column: Column = _RELATIONS[relation](one, other)
+    return column
 
 
 def _extreme(function: Callable[..., Column], columns: list[Column], empty: float) -> Column:
-    """The least or greatest of any number of columns; Spark wants two or more."""
+    """Return the least or greatest of any number of columns; Spark's functions need at least two."""
     if len(columns) < 2:
         return columns[0] if columns else F.lit(empty)
     return function(*columns)
@@ -239,7 +243,10 @@ def _quoted(name: str) -> str:
 
 
 def raw(path: Path) -> Column:
-    """The column at a path; null past an array's end or inside a null struct."""
+    """Return the column at a path; null beyond the end of an array or inside a null struct."""
+    if isinstance(path, ComputedValue):
+        assert path.root is not None
+        return F.expr(node_sql(path.root))
     column = F.col(_quoted(str(path.parts[0])))
     for part in path.parts[1:]:
         column = F.get(column, F.lit(part)) if isinstance(part, int) else column.getField(part)
@@ -252,7 +259,7 @@ def _kind(path: Path) -> str:
 
 
 def number(path: Path) -> Column:
-    """A number as a double; NaN is null."""
+    """Return a number as a double, with null instead of NaN."""
     return _no_nan(raw(path).cast("double"))
 
 
@@ -261,17 +268,17 @@ def _no_nan(column: Column) -> Column:
 
 
 def _position(path: Path, kind: Enum) -> Column:
-    """The position of an enum's label; null where it has none."""
+    """Return the position of an enum's label; null for other texts."""
     labels = F.array(*[F.lit(label) for label in kind.labels])
-    found = F.array_position(labels, raw(path))
-    return F.when(found > 0, found - 1)
+    position = F.array_position(labels, raw(path))
+    return F.when(position > 0, position - 1)
 
 
 # Comparisons -------------------------------------------------------------------
 
 
 def compare(path: Path, relation: str, literal: Literal) -> Column:
-    """Compare a field with a value, exactly as the other evaluators do."""
+    """Compare a field with a value; agrees exactly with the other evaluators."""
     kind = path.type
     assert isinstance(kind, Scalar | Enum)
     value = comparable(literal, kind)
@@ -290,7 +297,7 @@ def compare(path: Path, relation: str, literal: Literal) -> Column:
 
 
 def _compare_labels(path: Path, kind: Enum, relation: str, value: Any) -> Column:
-    """Compare by position: which labels fit is known beforehand."""
+    """Compare labels by position. The labels that satisfy the comparison are computed here."""
     column = raw(path)
     fitting = [label for n, label in enumerate(kind.labels) if _RELATIONS[relation](n, value)]
     return F.when(column.isin(list(kind.labels)), column.isin(fitting) if fitting else F.lit(False))
@@ -317,12 +324,12 @@ def _compare_whole(column: Column, relation: str, value: int | float, kind: Scal
 
 
 def _known(column: Column, verdict: bool) -> Column:
-    """One verdict for every value, unknown for none."""
+    """Return the same verdict for every value, and null for null."""
     return F.when(column.isNotNull(), F.lit(verdict))
 
 
 def compare_fields(path: Path, relation: str, other: Path) -> Column:
-    """Compare two fields, whole numbers with floats exactly."""
+    """Compare two fields. Integers and floats are compared exactly."""
     kinds = {_kind(path), _kind(other)}
     if kinds == {"int", "float"}:
         sign = _sign(path, other) if _kind(path) == "int" else -_sign(other, path)
@@ -345,11 +352,11 @@ def _side(path: Path) -> Column:
 
 
 def _sign(whole: Path, real: Path) -> Column:
-    """-1, 0 or 1 as a whole number is below, at or above a float; null where either is unknown."""
+    """Return -1, 0 or 1 if an integer is less than, equal to or greater than a float; null if either is null."""
     x, y = raw(whole), number(real)
     if str(whole.type) not in _WIDE:
         return F.signum(x.cast("double") - y)
-    # A double at or beyond 2^63 is whole: what is left after 2^63 fits a long.
+    # A double of at least 2^63 is an integer. Subtract 2^63, so that the rest fits a long.
     half = float(2**63)
     floor = F.when(y < half, F.floor(y).cast("decimal(21,0)")).otherwise(
         F.floor(y - half).cast("decimal(21,0)") + F.lit(Decimal(2**63)).cast("decimal(21,0)")
@@ -363,34 +370,22 @@ def _sign(whole: Path, real: Path) -> Column:
 # Text --------------------------------------------------------------------------
 
 
-def _spark_like(pattern: str) -> str:
-    """Write a LIKE pattern with the only escapes that Spark accepts."""
-    written = {patterns.ANY: "%", patterns.ONE: "_"}
-    out = ""
-    for element in patterns.like_elements(pattern):
-        if element is patterns.ANY or element is patterns.ONE:
-            out += written[element]
-        else:
-            out += element.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return out
-
-
 def _edits(node: StrLike) -> Column:
     assert isinstance(node.text, Literal)
     return F.levenshtein(raw(node.path), F.lit(str(node.text.value)))
 
 
 def similarity(node: StrLike) -> Column:
-    """1 - d / max(length); two empty texts are alike."""
+    """Return 1 - d / max(length); 1 for two empty texts."""
     assert isinstance(node.text, Literal)
     text = raw(node.path)
-    longest = F.greatest(F.length(text), F.lit(len(str(node.text.value))))  # passes over nulls
+    longest = F.greatest(F.length(text), F.lit(len(str(node.text.value))))  # ignores nulls
     alike = F.when(longest == 0, 1.0).otherwise(1.0 - _edits(node) / F.when(longest > 0, longest))
     return F.when(text.isNotNull(), alike)
 
 
 def strlike(node: StrLike) -> Column:
-    """Whether a text is near enough, its negation left out."""
+    """Return whether a text is similar enough, without the negation."""
     assert isinstance(node.text, Literal)
     if node.bound is not None and node.bound.unit == "SIMILARITY":
         return similarity(node) >= fuzzy.number(node.bound.number) - SLACK
@@ -403,7 +398,7 @@ def strlike(node: StrLike) -> Column:
 
 
 def membership(name: str, numbers: tuple[float, ...], x: Column) -> Column:
-    """The formulas of `tidegate.filters.membership` as columns."""
+    """Return the formulas of `tidegate.filters.membership` as columns."""
     match name, numbers:
         case "TRAPEZOID", (a, b, c, d):
             return _trapezoid(a, b, c, d, x)
@@ -447,18 +442,18 @@ def _z_curve(a: float, b: float, x: Column) -> Column:
 
 
 def inside(name: str, numbers: tuple[float, ...], x: Column, y: Column) -> Column:
-    """The tests of `tidegate.filters.areas` as columns; null where either number is."""
+    """Return the tests of `tidegate.filters.areas` as columns; null if a coordinate is null."""
     match name, numbers:
         case "BOX", (west, south, east, north):
             across = (x >= west) & (x <= east)
             if west > east:
                 across = ((x >= west) & (x <= 180)) | ((x >= -180) & (x <= east))
-            found = across & (y >= south) & (y <= north)
+            is_inside = across & (y >= south) & (y <= north)
         case "CIRCLE", (longitude, latitude, metres):
-            found = _circle(longitude, latitude, metres, x, y)
+            is_inside = _circle(longitude, latitude, metres, x, y)
         case _:
-            found = _polygon(areas.corners(numbers), x, y)
-    return F.when(x.isNotNull() & y.isNotNull(), found)
+            is_inside = _polygon(areas.corners(numbers), x, y)
+    return F.when(x.isNotNull() & y.isNotNull(), is_inside)
 
 
 def _circle(longitude: float, latitude: float, metres: float, x: Column, y: Column) -> Column:
@@ -482,7 +477,7 @@ def _polygon(ring: list[tuple[float, float]], x: Column, y: Column) -> Column:
 
 
 def is_native(filter_: Filter) -> bool:
-    """Say whether a filter can be a native column, and so run in real-time mode."""
+    """True if a filter has a native column, and so can run in real-time mode."""
     try:
         truth(filter_)
     except FilterNotNative:

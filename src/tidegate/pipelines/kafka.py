@@ -34,6 +34,7 @@ class KafkaStreams:
     ) -> None:
         """`client_settings` are for Kafka's Java clients, security above all; `log` has its own."""
         self._spark, self._log = spark, log
+        attach.register_state_functions(spark)
         settings = {"bootstrap.servers": brokers, **(client_settings or {})}
         for name in settings:
             if "\n" in name or "=" in name:
@@ -43,7 +44,13 @@ class KafkaStreams:
         self._cluster: str = self._java("KafkaClients.remember")(self._settings)
 
     def scan(
-        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+        self,
+        stream: str,
+        service: str,
+        *,
+        start: Mapping[str, int] | None = None,
+        marks: str | None = None,
+        ticks: int = 0,
     ) -> DataFrame:
         """A topic as a streaming frame, from an offset for each partition on.
 
@@ -57,6 +64,7 @@ class KafkaStreams:
             .option("stream", stream)
             .option("service", service)
             .option("start", json.dumps(dict(start or {})))
+            .option("ticks", ticks)
         )
         group = None if marks is None else self._group(marks)
         return reader.load() if group is None else reader.option("group", group).load()

@@ -10,10 +10,10 @@ from tidegate.errors import FilterNotNative
 from tidegate.filters.constraints import Constraints
 from tidegate.model import Schema
 from tidegate.pipelines.filters import truth
-from tidegate.pipelines.operators import deduplicate
 from tidegate.pipelines.operators import filter as filtering
 from tidegate.services.definitions import Service
 from tidegate.services.operators import (
+    WORDS,
     Aggregate,
     CountWindow,
     Custom,
@@ -21,8 +21,14 @@ from tidegate.services.operators import (
     Filter,
     Incremental,
     Join,
+    Lookup,
     Operator,
+    Pattern,
+    Previous,
+    SessionWindow,
     Sort,
+    TimeWindow,
+    Window,
 )
 
 Mode = Literal["real-time", "micro-batch"]
@@ -42,7 +48,9 @@ class Plan:
     """Whether an event may come again with a later revision."""
     output: Literal["append", "update"]
     refusing: Mode
-    """What the query beside a keyed service runs in, which sorts out the records that can't be read."""
+    """The mode of the query beside a keyed service in micro-batches, which sorts out the records that can't be read."""
+    stages: int = 0
+    """How many stages of the state engine it has; 0 in micro-batches, where Spark's own operators keep the state."""
 
     @property
     def identity(self) -> Literal["position", "key", "revision"]:
@@ -63,21 +71,24 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacl
     obstacles += [text for operator, schema in steps if (text := _obstacle(operator, schema))]
     obstacles += _constraint_obstacles(output)
     stateful = [operator for operator, _ in steps if _has_state(operator)]
-    if len(stateful) > 1:
-        names = " and ".join(type(operator).__name__.lower() for operator in stateful)
-        obstacles.append(f"{names} both keep a state, and real-time mode takes one")
     keyed = bool(stateful) or any(isinstance(operator, Custom) for operator, _ in steps)
-    updates = any(_emits_updates(operator) for operator, _ in steps)
+    revised = any(_emits_updates(operator) for operator, _ in steps)
     if obstacles:
-        output_mode: Literal["append", "update"] = "update" if updates else "append"
-        return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, updates, output_mode, refusing)
-    reason = "native operators" + (" with a state that real-time mode keeps" if stateful else " without a state")
-    return Plan("real-time", reason, bool(stateful), keyed, updates, "update", refusing)
+        output_mode: Literal["append", "update"] = "update" if revised else "append"
+        return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, revised, output_mode, refusing)
+    if not stateful:
+        return Plan("real-time", "native operators without a state", False, keyed, revised, "update", refusing)
+    revised = revised or (service.on_late == "update" and any(_has_final_windows(each) for each in stateful))
+    words = ", ".join(WORDS[type(operator)] for operator in stateful)
+    reason = f"native operators, and the state engine for {words}"
+    return Plan("real-time", reason, True, True, revised, "update", refusing, len(stateful))
 
 
 def _has_state(operator: Operator) -> bool:
     windowed = isinstance(operator, Custom) and operator.window is not None
-    return windowed or isinstance(operator, Aggregate | Incremental | Sort | Join | Deduplicate)
+    return windowed or isinstance(
+        operator, Aggregate | Incremental | Sort | Join | Deduplicate | Lookup | Previous | Pattern
+    )
 
 
 def _emits_updates(operator: Operator) -> bool:
@@ -91,23 +102,46 @@ def _obstacle(operator: Operator, schema: Schema) -> str:
     match operator:
         case Filter() if not filtering.is_native(operator, schema):
             return f"filter {operator.text!r} has no exact native form, so Python evaluates it"
-        case Aggregate() if isinstance(operator.window, CountWindow):
-            return "aggregate has a window by count, whose state is ours"
-        case Aggregate() if operator.emit == "final":
-            return "aggregate emits a window when it closes, which real-time mode never says (emit: updates would do)"
-        case Incremental() if operator.window is not None:
-            return "incremental emits at the end of windows, which real-time mode never says"
-        case Sort():
-            return "sort waits for the end of its window"
-        case Join():
-            return "join pairs two streams, which real-time mode does not do yet"
-        case Deduplicate() if not deduplicate.by_time(operator, schema):
-            return (
-                f"deduplicate by {', '.join(operator.by)} must remember events of other times, {operator.within_s:g} s"
-            )
+        case Pattern() if not all(_is_native_text(step.where, schema) for step in operator.steps):
+            return "a condition of pattern has no exact native form, so Python evaluates it"
         case Custom():
             return f"custom function {operator.function!r} is Python"
     return ""
+
+
+def _is_native_text(text: str | None, schema: Schema) -> bool:
+    return text is None or filtering.is_native(Filter(text), schema)
+
+
+def _has_final_windows(operator: Operator) -> bool:
+    return isinstance(operator, Aggregate) and isinstance(operator.window, TimeWindow)
+
+
+def is_native(operator: Operator) -> bool:
+    """Return whether Spark's own operators can do it in micro-batches."""
+    match operator:
+        case Lookup() | Previous() | Pattern():
+            return False
+        case Join():
+            is_plain = operator.window is None and operator.how == "inner" and bool(operator.on)
+            return is_plain and not operator.inputs
+        case Sort():
+            return operator.limit is None and not operator.per and _is_plain(operator.window)
+        case Aggregate() | Incremental():
+            functions = {each.function for each in operator.aggregations}
+            simple = operator.having is None and functions <= {"sum", "count", "min", "max", "avg"}
+            counted = isinstance(operator, Incremental) and isinstance(operator.window, CountWindow)
+            return simple and not counted and _is_plain(operator.window)
+    return True
+
+
+def _is_plain(window: Window | None) -> bool:
+    match window:
+        case TimeWindow():
+            return not window.offset_s and window.zone is None
+        case SessionWindow():
+            return False
+    return True
 
 
 def _constraint_obstacles(schema: Schema) -> list[str]:

@@ -1,14 +1,14 @@
-"""Records of the log as columns, and columns as records.
+"""Converts records of the log to columns, and columns to records.
 
-Inside a pipeline a frame has the attributes and these columns of our own:
+Inside a pipeline a frame has the attributes of events, and these columns:
 
 - `_id`, `_time`, `_themes`: as in the record
-- `_clock`: the event time that windows go by; it carries Spark's watermark
-- `_partition`: of the output, named by source stream and partition
-- `_source`, `_position`, `_child`: where the event comes from; which one of it, where it became several
-- `_arrived`: when its record was read, in microseconds
-- `_problem`, `_raw`: why the record can't be used, and its text; null for all others
-- `_key`, `_revision`: behind an operator with state, which event this is and which version of it
+- `_clock`: the event time that windows use; it has Spark's watermark
+- `_partition`: the output partition, named after source stream and partition
+- `_source`, `_position`, `_child`: source partition and position, and the number among the events of one record
+- `_arrived`: the time at which its record was read, in microseconds
+- `_problem`, `_raw`: why the record is refused, and its text; null for valid records
+- `_key`, `_revision`: after a stateful operator, the key of the event and its revision
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.pipelines.filters import truth
 from tidegate.pipelines.wire import any_of, texts
 
 OWN = ("_id", "_time", "_themes", "_clock", "_partition", "_source", "_position", "_child", "_arrived")
-"""The columns that every frame has beside its attributes."""
+"""The columns that every frame has in addition to its attributes."""
 
 PROBLEM = ("_problem", "_raw")
 
@@ -42,15 +42,14 @@ _RESERVED = tuple(Field(name, RESERVED[name], required=False) for name in ("_id"
 
 
 def col(name: str) -> Column:
-    """A column by its exact name, dots and all."""
+    """Return the column with exactly this name, which may contain dots."""
     return F.col(f"`{name.replace('`', '``')}`")
 
 
 class Parser:
-    """Makes columns of scanned records of a schema; those that do not fit it have a `_problem`.
+    """Parses scanned records of a schema to columns. Records that do not fit the schema have a `_problem`.
 
-    It tells what was found in the place of a value only where that `shows`. One
-    serves any number of streams, of any number of services.
+    Problems quote values only if `shows` is true. A parser may be used for any number of streams and services.
     """
 
     def __init__(self, schema: Schema, *, shows: bool = True) -> None:
@@ -82,26 +81,57 @@ class Parser:
         ]
         self._clock = F.col("_time").alias("_clock")
 
-    def __call__(self, scanned: DataFrame, stream: str) -> DataFrame:
-        """Parse what a scan of a stream gives."""
+    def __call__(
+        self, scanned: DataFrame, stream: str, *, ticks: bool = False, max_ahead_s: float | None = None
+    ) -> DataFrame:
+        """Parse the result of a scan of a stream.
+
+        With `ticks` the frame is for the state engine: it has ticks too, and an event whose time is more than
+        `max_ahead_s` after its arrival has a problem.
+        """
         name = F.lit(stream).alias("stream")
-        opened = scanned.select(name, "partition", "position", "arrived", "value", self._event)
-        return opened.select(*self._columns).select("*", self._clock)
+        more = ["tick", "caught_up"] if ticks else []
+        opened = scanned.select(name, "partition", "position", "arrived", "value", *more, self._event)
+        parsed = opened.select(*self._columns, *more).select("*", self._clock)
+        return _with_ticks(parsed, max_ahead_s) if ticks else parsed
+
+
+def _with_ticks(frame: DataFrame, max_ahead_s: float | None) -> DataFrame:
+    """Add the columns of `stateful.stage`; a tick has no problem."""
+    problem = F.col("_problem")
+    if max_ahead_s is not None:
+        limit = F.timestamp_micros(F.col("_arrived") + round(max_ahead_s * 1_000_000))
+        text = F.concat(
+            F.lit("its time, "),
+            F.date_format("_time", TIME_FORMAT),
+            F.lit(f", is more than {max_ahead_s:g} s ahead of the clock"),
+        )
+        problem = F.coalesce(problem, F.when(F.col("_time") > limit, text))
+    refused = frame.withColumn("_problem", F.when(F.col("tick").isNull(), problem))
+    time = F.when(F.col("_problem").isNull(), F.unix_micros("_time"))
+    clock = F.call_function("tidegate_clock", F.col("tick"), F.col("caught_up"), time, F.col("_arrived"))
+    ticked = refused.withColumn("_ticking", clock).withColumnRenamed("tick", "_tick").drop("caught_up")
+    # A problem that was only found here must not stand for the time of the event.
+    return ticked.withColumn("_clock", F.when(F.col("_problem").isNull(), F.col("_clock")).otherwise(_arrival()))
+
+
+def _arrival() -> Column:
+    return F.timestamp_micros("_arrived")
 
 
 @lru_cache(maxsize=256)
 def parser(schema: Schema, *, shows: bool = True) -> Parser:
-    """The parser of a schema. Its columns are made once in a process: they take a thousand calls into the JVM."""
+    """Return the parser of a schema. Cached, since building its columns takes a thousand calls into the JVM."""
     return Parser(schema, shows=shows)
 
 
 def _read(field: Field) -> Column:
-    """An attribute as it was read."""
+    """Return the column of an attribute before it is converted."""
     return F.col("event").getField(field.name)
 
 
 def _problem(schema: Schema, shows: bool) -> Column:
-    """Say what is wrong with a record, or null. The texts are only made where something is."""
+    """Return a column with the problems of a record, or null. Texts are only built for records with problems."""
     fields = (*schema.root, *_RESERVED)
     checks = [check for field in fields for check in wire.checks(field, _read(field), field.name, shows)]
     written = wire.members(F.col("value"))
@@ -124,21 +154,21 @@ def _problem(schema: Schema, shows: bool) -> Column:
 
 
 def violations(schema: Schema, hidden: Collection[str] = ()) -> Column | None:
-    """Say which constraints an event violates, or null; None where there are no constraints.
+    """Return a column with the constraints that an event violates, or null; None if there are no constraints.
 
-    Of `hidden` attributes it says no more than that.
+    The values of `hidden` attributes are not quoted.
     """
-    found = [
+    checks = [
         (~F.coalesce(truth(filter_), F.lit(False)), _violation(name, filter_, hidden))
         for name, filter_ in Constraints(schema).filters.items()
     ]
-    return F.when(any_of(found), texts(found)) if found else None
+    return F.when(any_of(checks), texts(checks)) if checks else None
 
 
 def _violation(name: str, filter_: Filter, hidden: Collection[str]) -> Column:
     (path,) = {path for node in predicates(filter_.tree.root) for path in paths(node)}
     first, *rest = path.parts
-    if first in hidden:  # that it is not what the constraint says tells of it too
+    if first in hidden:  # the text of the constraint would reveal something about the value, too
         return F.lit(f"{name}: a hidden value violates its constraint")
     value = col(str(first))
     for part in rest:
@@ -148,7 +178,7 @@ def _violation(name: str, filter_: Filter, hidden: Collection[str]) -> Column:
 
 
 def body(schema: Schema, extra: Mapping[str, Column] | None = None) -> Column:
-    """An event's JSON object without id and source: time, attributes, and themes where it has any."""
+    """Return the JSON object of an event without id and source: time, attributes, and themes if there are any."""
     columns = [F.col("_time"), *(wire.written(col(field.name), field.type).alias(field.name) for field in schema.root)]
     columns += [value.alias(name) for name, value in (extra or {}).items()]
     plain = F.to_json(F.struct(*columns), WRITING)

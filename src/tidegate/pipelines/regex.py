@@ -1,16 +1,15 @@
-"""Writes a regular expression of RE2 for Java, where that is safe.
+"""Translates regular expressions of RE2 to Java, if that is safe.
 
-Java's engine backtracks and recurses: a pattern that is linear in RE2 may take
-exponential time or overflow the stack there. So only a subset is translated,
-whose worst case is quadratic: no quantifier inside a quantified group, no
-unbounded repeat of a group, at most two unbounded repeats. What differs between
-the engines (`$`, `.`, `\\s`) is rewritten to mean the same.
+Java's engine backtracks and recurses: a pattern that takes linear time in RE2 may take exponential time or overflow the
+stack in Java. So only a subset is translated, with a quadratic worst case: no quantifier inside a quantified group, no
+unbounded repeat of a group, at most two unbounded repeats. Constructs that differ between the engines (`$`, `.`, `\\s`)
+are rewritten to the same meaning.
 """
 
 from __future__ import annotations
 
 MAX_UNBOUNDED = 2
-"""Unbounded repeats in one pattern: `.*word.*` is common, a third is cubic."""
+"""Unbounded repeats in one pattern. `.*word.*` is common; a third repeat would take cubic time."""
 
 MAX_COUNT = 100
 """The greatest number in `{n,m}`."""
@@ -21,12 +20,12 @@ _LETTERS = {"t": r"\t", "n": r"\n", "r": r"\r", "f": r"\f", "a": r"\x07", "v": r
 _SPECIAL = set("\\.+*?()|[]{}^$")
 
 
-class _Unsafe(Exception):  # noqa: N818 - a way out, not an error
+class _Unsafe(Exception):  # noqa: N818 - control flow, not an error
     """The pattern is outside the subset."""
 
 
 def to_java(pattern: str) -> str | None:
-    """Give an equal pattern for Java's `find`, whole text; None where none is safe.
+    """Return a pattern for Java's `find` that matches the same whole texts; None if the pattern is not safe in Java.
 
     >>> to_java("B[0-9]+")
     '(?d)\\\\A(?:B[0-9]{1,})\\\\z'
@@ -44,7 +43,7 @@ def to_java(pattern: str) -> str | None:
 
 
 class _Reader:
-    """One pass over a pattern, writing as it reads."""
+    """Reads a pattern in one pass, and returns the translation of each part."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern, self.at, self.unbounded, self.depth = pattern, 0, 0, 0
@@ -92,40 +91,40 @@ class _Reader:
     def repeat(self) -> tuple[int, int | None]:
         match self.peek():
             case "*":
-                found: tuple[int, int | None] = (0, None)
+                bounds: tuple[int, int | None] = (0, None)
             case "+":
-                found = (1, None)
+                bounds = (1, None)
             case "?":
-                found = (0, 1)
+                bounds = (0, 1)
             case "{":
                 return self.counted()
             case _:
                 return 1, 1
         self.take()
         self.lazy()
-        return found
+        return bounds
 
     def counted(self) -> tuple[int, int | None]:
         end = self.pattern.find("}", self.at)
         low, comma, high = self.pattern[self.at + 1 : end].partition(",")
         if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
             raise _Unsafe
-        most = int(low) if not comma else int(high) if high else None
-        if int(low) > MAX_COUNT or (most or 0) > MAX_COUNT:
+        upper = int(low) if not comma else int(high) if high else None
+        if int(low) > MAX_COUNT or (upper or 0) > MAX_COUNT:
             raise _Unsafe
         self.at = end + 1
         self.lazy()
-        return int(low), most
+        return int(low), upper
 
     def lazy(self) -> None:
-        """A lazy repeat matches the same whole texts; a second quantifier is an error in RE2 already."""
+        """Skip the `?` of a lazy repeat, which matches the same whole texts. RE2 refuses a second quantifier."""
         if self.peek() == "?":
             self.take()
         if self.peek() in tuple("*+?{"):
             raise _Unsafe
 
     def atom(self) -> tuple[str, bool]:
-        """Give an atom and whether it is a single character."""
+        """Return an atom, and True if it matches a single character."""
         letter = self.take()
         match letter:
             case "(":
@@ -153,7 +152,7 @@ class _Reader:
         if self.depth > 50:
             raise _Unsafe
         start = self.at
-        # Never tried on a group in a group: each level would be read twice.
+        # Not for a group in a group: each level would be read twice.
         first, single = self.atom() if self.peek() not in ("(", "|", ")", "") else ("", False)
         if single and self.peek() == ")":  # (X) is X: then (X)+ is safe too
             self.take()
@@ -205,5 +204,5 @@ class _Reader:
 
 
 def _is_repeated(atom: str) -> bool:
-    """Whether a group holds a repeat of its own."""
+    """True if a group contains a repeat."""
     return any(mark in atom for mark in ("*", "{"))

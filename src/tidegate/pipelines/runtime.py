@@ -1,4 +1,4 @@
-"""Everything of the pipeline plane in one process: Spark, the runner, and the feeds of raw streams."""
+"""Runs Spark, the runner and the feeds of raw streams in one process."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from tidegate.ingress.feeds import FeedContext, Feeds
 from tidegate.logs import EventLog
 from tidegate.pipelines.engine import Engine
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.runner import LOOK_S, Runner
-from tidegate.pipelines.sources.feed import Feeds, Surroundings
+from tidegate.pipelines.runner import POLL_INTERVAL_S, Runner
 from tidegate.pipelines.streams import Streams
 from tidegate.registry import Registry
 
-SOURCES_WAIT_S = 30.0
-"""How long sources wait at a start for services that neither run nor fail."""
+MAX_FEED_DELAY_S = 30.0
+"""How long feeds wait at the start for services that neither run nor fail yet."""
 
 
-class Runtime:
-    """Runs what a registry says, over one log, until told to stop."""
+class PipelineRuntime:
+    """Runs the services and feeds that a registry defines, on one log, until it is stopped."""
 
     def __init__(
         self,
@@ -37,35 +37,34 @@ class Runtime:
         key: bytes,
         resources: RunnerResources | None = None,
     ) -> None:
-        """`positions` is where sources note how far they came; `key` is the secret of masks.
+        """`positions` is the folder for positions of feeds; `key` is the secret of masks.
 
-        `resources` are what the profile lists for services and sources.
+        `resources` are the functions, connections and folders that the profile lists.
         """
         self._resources = resources or RunnerResources()
         self._log, self._positions, self._spark = log, positions, spark
         self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key, resources=resources))
 
-    def run(self, stop: Event, look: Callable[[], None] = lambda: None) -> None:
-        """Run until stopped; `look` is called every quarter of a second.
+    def run(self, stop: Event, on_poll: Callable[[], None] = lambda: None) -> None:
+        """Run until `stop` is set. Calls `on_poll` every `POLL_INTERVAL_S` on this thread.
 
-        Sources begin when all services read or are known to fail, so that nobody counts the time that Spark takes to
-        start as latency, or after a while where one does neither. No event depends on it: where a service begins was
-        fixed when it was applied.
+        Feeds start when all services run or are known to fail, or after `MAX_FEED_DELAY_S`, so that the start of Spark
+        does not count as latency. No event is lost by it: the start of a service is fixed when it is applied.
         """
-        patience = time.monotonic() + SOURCES_WAIT_S
-        feeds = Feeds(Surroundings(self._log, self._positions, os.environ, resources=self._resources))
+        feed_deadline = time.monotonic() + MAX_FEED_DELAY_S
+        feeds = Feeds(FeedContext(self._log, self._positions, os.environ, resources=self._resources.for_feeds()))
         self.runner.source_statuses = feeds.status
         revision = -1
         try:
             while not stop.is_set():
                 self.runner.step()
-                found = self.runner.revision
-                is_due = revision >= 0 or self.runner.is_settled or time.monotonic() > patience
-                if is_due and found != revision:
+                current = self.runner.revision
+                is_due = revision >= 0 or self.runner.is_settled or time.monotonic() > feed_deadline
+                if is_due and current != revision:
                     feeds.apply(self.runner.definitions)
-                    revision = found
-                look()
-                stop.wait(LOOK_S)
+                    revision = current
+                on_poll()
+                stop.wait(POLL_INTERVAL_S)
         finally:
             feeds.stop()
             self.runner.close()

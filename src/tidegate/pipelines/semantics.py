@@ -1,8 +1,8 @@
-"""A semantic space built on Spark: documents are counted where they are read, by all cores, and the driver merges.
+"""Builds a semantic space on Spark: tasks on all cores count the terms of documents, and the driver merges the counts.
 
-The same bytes as the plain builder's, of every kind of corpus. A task counts its split of the corpus into a part,
-beside the space; a part that is whole is not counted again when a build that was killed is started anew. On several
-machines that place must be a folder that all of them see.
+The result has the same bytes as that of the plain builder, for every kind of corpus. A task counts its split of the
+corpus into a part, in a folder next to the space. A build that is started again after it was killed skips finished
+parts. With several machines, all of them must see that folder.
 
     Parquet, a dump, texts ──split──▶ task ──count──▶ part 0, part 1, ... ──merge──▶ the space
 """
@@ -43,22 +43,22 @@ from tidegate.semantics.corpora import (
 from tidegate.semantics.storage import Parameters
 
 _FILE = 1 << 40
-"""Rows that a file may have: a document's place is the rank of its file, times this, and its row."""
+"""Most rows of a file. The place of a document is the rank of its file times this, plus its row."""
 _SPLIT = 1 << 24
-"""Pages that a split of a dump may have: a document's place is where its split begins, times this, and its page."""
+"""Most pages of a split of a dump. The place of a document is the start of its split times this, plus its page."""
 _TEXTS = 500
-"""Text files that a task counts."""
+"""Text files per task."""
 _SPLIT_BYTES = 8 << 20
-"""Bytes of a file that a task counts: as few as keep what is lost with a task in seconds."""
+"""Bytes of a file per task: small, so that a task that is lost costs seconds."""
 _CLOSING = "</page>"
 
-Placed = tuple[int, Document]
-Reader = Callable[[Iterable[pa.RecordBatch]], Iterator[Placed]]
-"""Documents out of what Spark has read, each with its place in the corpus."""
+PlacedDocument = tuple[int, Document]
+Reader = Callable[[Iterable[pa.RecordBatch]], Iterator[PlacedDocument]]
+"""Converts batches that Spark has read to documents with their places in the corpus."""
 
 
 def session() -> SparkSession:
-    """A local Spark as a build needs it: small splits of files and small batches, as text grows when it is unpacked."""
+    """Start a local Spark with small splits and small batches, since text grows when it is decompressed."""
     settings = {
         "spark.sql.files.maxPartitionBytes": str(_SPLIT_BYTES),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200",
@@ -75,45 +75,45 @@ def build(
     parameters: Parameters | None = None,
     counted: Callable[[float], None] | None = None,
 ) -> None:
-    """Make a space of a corpus in a folder that is not there yet.
+    """Build the space of a corpus in a folder that does not exist yet. Raises SpaceError.
 
-    Documents are numbered as the plain builder does. `counted` is called from time to time with the part that has been
-    counted, from 0 to 1, by another thread.
+    Documents have the same numbers as with the plain builder. Another thread calls `counted` twice per second with the
+    finished share, from 0 to 1.
     """
     parameters = parameters or Parameters()
-    found = open_corpus(corpus)
-    frame, reader = _documents(spark, found)
+    opened = open_corpus(corpus)
+    frame, reader = _documents(spark, opened)
     tasks = frame.rdd.getNumPartitions()
-    # Who cuts a corpus otherwise makes other parts of it: what was finished is of use only where the cuts are the same.
-    plan = plan_of(found.fingerprint, parameters, f"spark, {tasks} splits")
+    # Finished parts can only be used again by a build with the same splits.
+    plan = plan_of(opened.fingerprint, parameters, f"spark, {tasks} splits")
     with BuildFolder(Path(folder), parameters, plan) as parts:
         if not parts.is_counted:
-            with _told(parts, tasks, counted):
+            with _reported(parts, tasks, counted):
                 _count(frame.mapInArrow(_counting(parts.folder.resolve(), reader, parameters), "part int"), corpus)
             parts.all_counted()
-        write(parts, Path(folder), name or found.name, parameters)
+        write(parts, Path(folder), name or opened.name, parameters)
 
 
 def _documents(spark: SparkSession, corpus: Corpus) -> tuple[DataFrame, Reader]:
-    """What Spark reads of a corpus, and how that becomes documents."""
+    """Return the frame of a corpus, and the reader that converts its batches to documents."""
     if isinstance(corpus, Folder):
         tasks = -(-len(corpus.files) // _TEXTS)
         return spark.range(0, len(corpus.files), 1, tasks), _texts(corpus.path, corpus.files)
     if isinstance(corpus, WikipediaDump):
-        # A page a line: so Spark splits a dump wherever it likes, bzip2 too.
+        # One page per line, so that Spark can split a dump anywhere, also with bzip2.
         lines = spark.read.option("lineSep", _CLOSING).text(str(corpus.path))
         return lines.select(F.col("_metadata.file_block_start").alias("start"), "value"), _pages
     rows = spark.read.parquet(*map(str, corpus.files))
-    ranks = {each.name: rank for rank, each in enumerate(corpus.files)}
-    seen = (row[0] for row in rows.select("_metadata.file_path").distinct().collect())
-    files = sorted(seen, key=lambda uri: ranks[unquote(uri.rpartition("/")[2])])
+    ranks = {file.name: rank for rank, file in enumerate(corpus.files)}
+    uris = (row[0] for row in rows.select("_metadata.file_path").distinct().collect())
+    files = sorted(uris, key=lambda uri: ranks[unquote(uri.rpartition("/")[2])])
     rank = F.array_position(F.lit(files), F.col("_metadata.file_path")) - 1
     place = (rank * _FILE + F.col("_metadata.row_index")).alias("place")
     return rows.select(place, F.col("title").cast("string"), F.col("text").cast("string")).dropna(), _rows
 
 
 def _texts(folder: Path, files: list[Path]) -> Reader:
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[PlacedDocument]:
         for batch in batches:
             for place in batch.column(0).to_pylist():
                 yield place, text_file(files[place], folder)
@@ -121,14 +121,14 @@ def _texts(folder: Path, files: list[Path]) -> Reader:
     return read
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[PlacedDocument]:
     for batch in batches:
         for place, title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield place, Document(title, text)
 
 
-def _pages(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
-    """A split's pages come one after the other; splits may be in any order."""
+def _pages(batches: Iterable[pa.RecordBatch]) -> Iterator[PlacedDocument]:
+    """Read pages of a dump. The pages of a split are in order; splits may be in any order."""
     split = page = 0
     for batch in batches:
         for start, line in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -139,11 +139,11 @@ def _pages(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
             if begin < 0:
                 continue
             try:
-                found = article(ElementTree.fromstring(line[begin:] + _CLOSING))
+                parsed = article(ElementTree.fromstring(line[begin:] + _CLOSING))
             except ElementTree.ParseError as exc:
                 raise SpaceError(f"the dump can't be read to its end: {exc}") from exc
-            if found is not None:
-                yield start * _SPLIT + page, Document(found[0], plain_text(found[1]))
+            if parsed is not None:
+                yield start * _SPLIT + page, Document(parsed[0], plain_text(parsed[1]))
 
 
 def _counting(folder: Path, reader: Reader, parameters: Parameters) -> Callable[[Any], Iterator[pa.RecordBatch]]:
@@ -160,41 +160,41 @@ def _counting(folder: Path, reader: Reader, parameters: Parameters) -> Callable[
 
 
 def _count(tasks: DataFrame, corpus: Path | str) -> None:
-    """Run the tasks; what one of them says of the corpus is told as the plain builder would."""
+    """Run the tasks. Raises SpaceError with the message that the plain builder would give."""
     try:
         tasks.collect()
     except (PySparkException, Py4JError) as exc:
         ours = re.search(r"SpaceError: (.+)", str(exc))
-        told = ours[1] if ours else f"{corpus} can't be read to its end: {_cause(str(exc))}"
-        raise SpaceError(told) from exc
+        message = ours[1] if ours else f"{corpus} can't be read to its end: {_cause(str(exc))}"
+        raise SpaceError(message) from exc
 
 
-def _cause(told: str) -> str:
-    """What went wrong at the bottom of all that Spark tells: the last error named in it.
+def _cause(message: str) -> str:
+    """Return the root cause in a message of Spark: the last error that it names.
 
     >>> _cause("An error occurred while calling o1.collect.\\nCaused by: java.io.IOException: bad block\\n\\tat a.b")
     'bad block'
     """
-    errors: list[str] = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): (.+)", told, re.MULTILINE)
-    return (errors or told.splitlines())[-1].strip()
+    errors: list[str] = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): (.+)", message, re.MULTILINE)
+    return (errors or message.splitlines())[-1].strip()
 
 
 @contextmanager
-def _told(parts: BuildFolder, tasks: int, counted: Callable[[float], None] | None) -> Iterator[None]:
-    """Say how far it has come, twice a second, until the block ends."""
+def _reported(parts: BuildFolder, tasks: int, counted: Callable[[float], None] | None) -> Iterator[None]:
+    """Call `counted` with the finished share twice per second, until the block ends."""
     if counted is None:
         yield
         return
-    over = threading.Event()
+    finished = threading.Event()
 
-    def tell() -> None:
-        while not over.wait(0.5):
+    def report() -> None:
+        while not finished.wait(0.5):
             counted(len(parts.finished()) / max(1, tasks))
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
-        over.set()
-        teller.join()
+        finished.set()
+        reporter.join()

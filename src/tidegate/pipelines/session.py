@@ -1,4 +1,4 @@
-"""Spark sessions that work: the settings that every one of ours needs."""
+"""Starts Spark sessions with the settings that Tidegate needs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tidegate.pipelines.connector import archive, attach, build
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SLOTS = 128
-"""Tasks that can run at once. A real-time task holds its slot as long as its service runs; threads, not cores."""
+"""Tasks that can run at once. A slot is a thread, not a core. A real-time task uses its slot while its service runs."""
 
 _PUSHING = tuple(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
 )
 
 _JVM = "-Xss8m -XX:-DontCompileHugeMethods -XX:+UseSerialGC"
-"""Streaming plans recurse deeply: the default stack overflows. The code that Spark makes for a wide schema is longer
-than what the JVM compiles by default. And the serial collector is the cheapest for a heap of a gigabyte."""
+"""Streaming plans recurse deeply, and overflow the default stack. The code that Spark generates for a wide schema is
+longer than the JVM compiles by default. The serial collector is the cheapest for a heap of one gigabyte."""
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Else ${env:NAME} in the name of an attribute becomes the value of an environment variable of the driver.
+    # Otherwise ${env:NAME} in the name of an attribute is replaced by an environment variable of the driver.
     "spark.sql.variable.substitute": "false",
-    # Else every column that is made asks the JVM three times where in the Python code it was.
+    # Otherwise creating a column takes three more calls into the JVM, to record its place in the Python code.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
@@ -48,14 +48,14 @@ _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.
 _CLUSTER_SECURITY = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    # Else a peer that does not know this protocol is talked to by an older one.
+    # Otherwise a peer without this protocol is contacted with an older one.
     "spark.network.crypto.saslFallback": "false",
     "spark.io.encryption.enabled": "true",
 }
-"""Of a Spark on other machines: who connects knows a secret, and nothing is readable on the wire or on a local disk."""
+"""For Spark on other machines: peers authenticate with a secret, and network and local disks are encrypted."""
 
 _SECRET = re.compile("secret|password|token|access.?key", re.IGNORECASE)
-"""Settings by these names are never on the command line of the JVM, where every user of the machine can read them."""
+"""Settings with such names are not passed on the command line of the JVM, which every user of the machine can read."""
 
 
 def local_session(
@@ -77,7 +77,7 @@ def local_session(
     if connector and (settings or {}).get("spark.driver.host", "127.0.0.1") in ("127.0.0.1", "localhost"):
         _add_to_class_path(build.loopback_jar())
         options = [_SERVICE_LOADED]
-    # Slots are threads that mostly wait: a batch that is cut into as many parts pays for each and wins nothing.
+    # Slots are threads that mostly wait. Splitting a batch into as many parts would cost time for each, without a gain.
     parallelism = {"spark.default.parallelism": str(os.cpu_count() or 1)}
     ours = {**_SETTINGS, **_driver(jvm, *options), **_LOOPBACK, **parallelism}
     return _session(app, master or f"local[{threads}]", _over(ours, settings or {}))
@@ -93,34 +93,35 @@ def service_session(
     kafka: bool = False,
     jvm: str | None = None,
 ) -> SparkSession:
-    """Start Spark as services need it: the connector, and a slot for every task of every service.
+    """Start Spark for services: with the connector, and a slot for every task of every service.
 
-    `connector`: without it services run in micro-batches. `kafka`: with what a log
-    in Kafka needs. `master`: of a cluster, whose machines must reach this one;
-    `local` is this process, with `threads` slots, `local[N]` with N.
+    Without `connector`, services run in micro-batches. `kafka` adds the jars for a log in Kafka. `master` is that of a
+    cluster, whose machines must reach this one; `local` is this process with `threads` slots, `local[N]` with N.
 
-    On a cluster, processes authenticate each other and encrypt what they send and spill, unless `settings` say
-    otherwise.
+    On a cluster, processes authenticate each other, and encrypt network traffic and spilled data, unless `settings`
+    override it.
     """
     jars = [*([build.jar()] if connector else []), *(build.kafka_jars() if kafka else [])]
     ours = {
         **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
         "spark.sql.shuffle.partitions": "1",
-        # A filter that is pushed below the parsing of records parses them once for each attribute it names.
+        # A filter that is pushed below the parser would parse each record once per attribute in the filter.
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
+        # How long a record waits in the shuffle for others to be sent with it; the default is 50.
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
         **(settings or {}),
     }
     if re.fullmatch(r"local(\[.*\])?", master):
-        given = None if master == "local" else master
-        return local_session(app, threads, ours, master=given, jvm=jvm, connector=connector)
+        local_master = None if master == "local" else master
+        return local_session(app, threads, ours, master=local_master, jvm=jvm, connector=connector)
     distributed = {**_CLUSTER_SECURITY, "spark.executor.extraJavaOptions": _JVM}
     return _session(app, master, _over({**_SETTINGS, **_driver(jvm), **distributed}, ours))
 
 
 def _over(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """Settings of others over ours; options of a JVM come behind ours, which stay."""
+    """Return our settings, overridden by others. JVM options are appended to ours instead."""
     joined = {key: f"{ours[key]} {theirs[key]}" for key in ours.keys() & theirs.keys() if key.endswith("JavaOptions")}
     return {**ours, **theirs, **joined}
 
@@ -140,7 +141,7 @@ def _add_to_class_path(jar: Path) -> None:
 
 def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession:
     need_java()
-    # Else Spark's workers are whatever `python3` is on PATH, and time out.
+    # Otherwise Spark's workers use the `python3` on PATH, and time out.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     public = {key: value for key, value in settings.items() if not _SECRET.search(key)}
     attach.start_jvm({"spark.master": master, "spark.app.name": app, **public})
@@ -150,16 +151,16 @@ def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession
     interrupted = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupted)  # PySpark takes Ctrl-C for itself
+        signal.signal(signal.SIGINT, interrupted)  # PySpark has replaced our handler of Ctrl-C
     return session
 
 
 def need_java() -> None:
-    """Say clearly that there is no Java, before Spark does it in forty lines."""
+    """Raise EnvironmentProblem with a short message if there is no Java; Spark's message has forty lines."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:
         raise EnvironmentProblem(
-            f"Spark needs a JDK 17 or newer, and {java!r} is not there: install one, or set JAVA_HOME "
-            "('tidegate doctor' tells more)"
+            f"Spark needs a JDK 17 or newer, and {java!r} is missing: install one, or set JAVA_HOME "
+            "('tidegate doctor' shows more)"
         )

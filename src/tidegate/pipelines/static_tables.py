@@ -1,4 +1,4 @@
-"""Static tables of definitions that came over the network, read in the driver from files that it has opened itself."""
+"""Reads static tables of remote definitions in the driver, from files that it opens itself and checks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidegate.services.roots import Opener
 from tidegate.services.tables import parquet_files, table_format
 
 MAX_TABLE_BYTES = 256 * 1024 * 1024
-"""How large the files of a table may be: every task holds it in memory."""
+"""Largest size of the files of a table: every task has the table in memory."""
 
 
 def read(table: Table, open_file: Opener) -> pa.Table:
-    """Read a table's rows; every column of a CSV file is text. Raises a `ServiceError`."""
+    """Return the rows of a table; every column of a CSV file is text. Raises ServiceError."""
     path = Path(str(table.path))
     try:
         if table_format(table) == "csv":
@@ -31,34 +31,36 @@ def read(table: Table, open_file: Opener) -> pa.Table:
         raise ServiceError(f"can't read the table {table.path!r}: {error}") from error
 
 
-def _content(file: BinaryIO, most: int, path: Path) -> bytes:
+def _content(file: BinaryIO, max_bytes: int, path: Path) -> bytes:
     size = os.fstat(file.fileno()).st_size
-    content = file.read(most + 1) if size <= most else b""
-    if size > most or len(content) > most:
+    content = file.read(max_bytes + 1) if size <= max_bytes else b""
+    if size > max_bytes or len(content) > max_bytes:
         raise ServiceError(f"expected a table of at most {MAX_TABLE_BYTES} bytes: {str(path)!r} has more")
     return content
 
 
 def _of_csv(content: bytes) -> pa.Table:
-    # As everyone writes CSV: a quote inside quotes is doubled, and a value may have several lines.
+    # Usual CSV: a quote inside of quotes is doubled, and a value may contain line breaks.
     parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
     names = csv.open_csv(io.BytesIO(content), parse_options=parsing).schema.names
     converting = csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
     )
-    found = csv.read_csv(io.BytesIO(content), parse_options=parsing, convert_options=converting)
-    return found.rename_columns([name.strip() for name in found.column_names])
+    table = csv.read_csv(io.BytesIO(content), parse_options=parsing, convert_options=converting)
+    return table.rename_columns([name.strip() for name in table.column_names])
 
 
 def _of_parquet(paths: list[Path], open_file: Opener) -> pa.Table:
-    left, parts = MAX_TABLE_BYTES, []
+    remaining_bytes, parts = MAX_TABLE_BYTES, []
     for path in paths:
         with open_file(path) as file:
-            content = _content(file, left, path)
-        left -= len(content)
-        found = parquet.ParquetFile(pa.BufferReader(content))
-        expanded = sum(found.metadata.row_group(n).total_byte_size for n in range(found.metadata.num_row_groups))
+            content = _content(file, remaining_bytes, path)
+        remaining_bytes -= len(content)
+        parquet_file = parquet.ParquetFile(pa.BufferReader(content))
+        expanded = sum(
+            parquet_file.metadata.row_group(n).total_byte_size for n in range(parquet_file.metadata.num_row_groups)
+        )
         if expanded > MAX_TABLE_BYTES:
             raise ServiceError(f"expected a table of at most {MAX_TABLE_BYTES} bytes: {str(path)!r} expands to more")
-        parts.append(found.read())
+        parts.append(parquet_file.read())
     return pa.concat_tables(parts, promote_options="default")

@@ -1,4 +1,4 @@
-"""What is seen of running services and of the sources of raw streams, as events of the stream `_status`."""
+"""The status of services and of the sources of raw streams, as events of the stream `_status`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidegate.services.quality import LATENCY_BOUNDS_S
 
 STREAM = "_status"
 
-State = Literal["starting", "running", "restarting", "stopped", "ended"]
-"""`restarting`: it failed, and is tried again with backoff. `ended`: a source has no more to read."""
+ServiceState = Literal["starting", "running", "restarting", "stopped", "ended"]
+"""`restarting`: it failed, and is retried with backoff. `ended`: a source has read all of its input."""
 Kind = Literal["service", "source"]
 
 SCHEMA = Schema(
@@ -35,6 +35,9 @@ SCHEMA = Schema(
         "quarantined": "int64",
         "dropped": "int64",
         "flagged": "int64",
+        "filtered": "int64?",
+        "late": "int64?",
+        "held": "int64?",
         "behind_bytes": "int64",
         "missed_bytes": "int64",
         "state_rows": "int64?",
@@ -44,17 +47,18 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Of the events of `_status`: counts are since the process began, rates and quantiles since the event before."""
+"""Schema of `_status`. Counts are totals since the process started; rates and quantiles cover the time since the last
+event."""
 
 
 @dataclass
 class Status:
-    """One service, or the source of one raw stream, at one moment."""
+    """The status of one service, or of the source of one raw stream."""
 
     service: str
-    """Its name; of a source the raw stream's."""
+    """Name of the service or of the raw stream."""
     version: int
-    state: State
+    state: ServiceState
     mode: str = ""
     reason: str = ""
     read_per_s: float = 0.0
@@ -62,14 +66,20 @@ class Status:
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
     latencies: tuple[int, ...] | None = None
-    """How many events were within each of `LATENCY_BOUNDS_S`, and not within the one before; then all others."""
+    """Latency histogram: events per bucket with the upper bounds `LATENCY_BOUNDS_S`, and a last one without a bound."""
     latency_s: float | None = None
-    """Of all of them together."""
+    """Sum of the latencies of all events."""
     read: int = 0
     written: int = 0
     quarantined: int = 0
     dropped: int = 0
     flagged: int = 0
+    filtered: int | None = None
+    """Events that a filter removed; None: not known, as Python reads and writes the log."""
+    late: int | None = None
+    """Events that came after their window was closed."""
+    held: int | None = None
+    """Events in the state that no result holds yet; None: not known, as the state was read from a checkpoint."""
     behind_bytes: int = 0
     missed_bytes: int = 0
     state_rows: int | None = None
@@ -78,24 +88,26 @@ class Status:
     kind: Kind = "service"
 
     def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
-        """Take in the counts of its tasks; `self` holds those of `elapsed_s` ago."""
+        """Update from the metrics of the tasks. The last update was `elapsed_s` ago."""
         self.read_per_s = max(0, metrics["read"] - self.read) / elapsed_s
         self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
         for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
             setattr(self, name, metrics[name])
+        for name in ("filtered", "late", "held"):
+            setattr(self, name, metrics.get(name))
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]
         self.latencies = tuple(metrics["latencies"])
         self.latency_s = metrics["latency_micros"] / 1e6
 
     def record(self, micros: int) -> bytes:
-        """As a record of the log."""
-        moment = timestamps.to_text(micros)
-        event = {"_id": f"{self.service}@{moment}", "_time": moment, **asdict(self), "time": moment}
+        """Return the record for the log, with this time."""
+        time = timestamps.to_text(micros)
+        event = {"_id": f"{self.service}@{time}", "_time": time, **asdict(self), "time": time}
         return json.dumps(event, separators=(",", ":")).encode()
 
 
-_SOURCE_STATES: dict[str, State] = {
+_SOURCE_STATES: dict[str, ServiceState] = {
     "running": "running",
     "waiting": "restarting",
     "ended": "ended",
@@ -103,20 +115,20 @@ _SOURCE_STATES: dict[str, State] = {
 }
 
 
-def of_source(stream: str, version: int, said: Mapping[str, Any]) -> Status:
-    """Return the status of a stream's source, from what `Feeds.status` says of it."""
-    state = _SOURCE_STATES[said["state"]]
+def of_source(stream: str, version: int, feed_status: Mapping[str, Any]) -> Status:
+    """Return the status of a stream's source from its entry in `Feeds.status()`."""
+    state = _SOURCE_STATES[feed_status["state"]]
     return Status(
         stream,
         version,
         state,
-        reason=f"source: {said['source']}",
-        read_per_s=said["rate"],
-        written_per_s=said["rate"],
-        read=said["events"] + said["refused"],
-        written=said["events"],
-        quarantined=said["refused"],
-        restarts=said["restarts"],
-        error=said["error"] if state == "restarting" else None,
+        reason=f"source: {feed_status['source']}",
+        read_per_s=feed_status["rate"],
+        written_per_s=feed_status["rate"],
+        read=feed_status["events"] + feed_status["refused"],
+        written=feed_status["events"],
+        quarantined=feed_status["refused"],
+        restarts=feed_status["restarts"],
+        error=feed_status["error"] if state == "restarting" else None,
         kind="source",
     )

@@ -22,12 +22,19 @@ class Streams(Protocol):
         """Why no service over them can run in real-time mode; empty where they can."""
 
     def scan(
-        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+        self,
+        stream: str,
+        service: str,
+        *,
+        start: Mapping[str, int] | None = None,
+        marks: str | None = None,
+        ticks: int = 0,
     ) -> DataFrame:
         """A stream as a streaming frame, from an offset for each partition on.
 
         `service` is whose metrics count what is read. `marks` names the stream
-        beside which the reader notes how far it has come.
+        beside which the reader notes how far it has come. `ticks` is how many
+        state partitions get ticks, in real-time mode.
         """
 
     def start(

@@ -1,7 +1,7 @@
-"""Schemas from and to Spark's types.
+"""Converts schemas from and to Spark's types.
 
-Spark has no unsigned integers, characters or enums: they travel as the next
-wider type, as text, and the original type stays in the field's metadata.
+Spark has no unsigned integers, characters or enums. They become the next wider integer or text, and the metadata of the
+field stores the original type.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FROM_SPARK: dict[type[spark.DataType], str] = {
 
 
 def to_spark(schema: Schema) -> spark.StructType:
-    """Write a schema as Spark's, original types in the metadata."""
+    """Return the Spark schema, with the original types in the metadata."""
     return _struct(schema.root)
 
 
@@ -60,7 +60,7 @@ def _struct(struct: Struct) -> spark.StructType:
 
 
 def spark_type(kind: Type) -> spark.DataType:
-    """Give the Spark type that carries `kind`."""
+    """Return the Spark type for values of a type."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -73,7 +73,7 @@ def spark_type(kind: Type) -> spark.DataType:
 
 
 def from_spark(struct: spark.StructType) -> Schema:
-    """Read Spark's schema, our metadata first; reserved keys are left out."""
+    """Return the schema of a Spark schema without reserved keys. Prefers our metadata. Raises SchemaError."""
     return Schema(Struct(tuple(_field(field, field.name) for field in struct if not field.name.startswith("_"))))
 
 
@@ -92,7 +92,7 @@ def _type(kind: spark.DataType, path: str) -> Type:
             return Struct(tuple(_field(field, f"{path}.{field.name}") for field in kind))
         case spark.ArrayType():
             return Array(_type(kind.elementType, f"{path}[]"))
-        case spark.DecimalType() if kind.precision <= 18 and kind.scale == 0:  # what int64 surely holds
+        case spark.DecimalType() if kind.precision <= 18 and kind.scale == 0:  # always fits int64
             return Scalar("int64")
     name = _FROM_SPARK.get(type(kind))
     if name is None:

@@ -1,8 +1,7 @@
-"""JSON's values as those of our types, and what is wrong with them.
+"""Converts JSON values to our types, and finds values that do not fit.
 
-Spark's reader of JSON is lenient where our types are not: 200 becomes the int8
--56, `12:00` a moment of today, 1.5 the uint64 2. So such types are read as a
-wider one or as text, held to what they are, and only then made of it.
+Spark's JSON reader is more lenient than our types: 200 becomes the int8 -56, `12:00` a time of today, 1.5 the uint64 2.
+So such types are read as a wider type or as text, checked, and then cast.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidegate.model.types import INTEGER_RANGES, Array, Enum, Field, Scalar, Str
 from tidegate.pipelines.types import spark_type
 
 SHOWN = 60
-"""How many characters of a value are shown."""
+"""Longest part of a value that messages quote, in characters."""
 
 _READ: dict[str, spark.DataType] = {
     "int8": spark.ShortType(),
@@ -28,53 +27,53 @@ _READ: dict[str, spark.DataType] = {
     "float32": spark.DoubleType(),
     "timestamp": spark.StringType(),
 }
-"""What Spark's reader of JSON would take too much as."""
+"""Types that Spark's JSON reader would accept too many values for, and the types that are read instead."""
 
 _FIRST, _LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 
 Check = tuple[Column, Column]
-"""When something is wrong, and what."""
+"""A condition that is true for bad values, and the message."""
 
 
 def wire_type(kind: Type) -> spark.DataType:
-    """Give the type that JSON is read as."""
+    """Return the type that JSON is read as."""
     match kind:
         case Array(item=item):
             return spark.ArrayType(wire_type(item))
         case Struct():
-            return spark.StructType([spark.StructField(each.name, wire_type(each.type)) for each in kind])
+            return spark.StructType([spark.StructField(field.name, wire_type(field.type)) for field in kind])
         case Scalar(name=name) if name in _READ:
             return _READ[name]
     return spark_type(kind)
 
 
 def typed(value: Column, kind: Type) -> Column:
-    """Make a value of what was read; null where there is none."""
+    """Return the value with its type; null if it does not fit."""
     if wire_type(kind) == _plain(spark_type(kind)):
         return value
     match kind:
         case Array(item=item):
-            return F.transform(value, lambda each: typed(each, item))
+            return F.transform(value, lambda element: typed(element, item))
         case Struct():
-            parts = [typed(value.getField(each.name), each.type).alias(each.name) for each in kind]
+            parts = [typed(value.getField(field.name), field.type).alias(field.name) for field in kind]
             return F.when(value.isNotNull(), F.struct(*parts))
         case Scalar(name="uint64"):
             number = F.when(value.rlike("^[0-9]{1,20}$"), value.try_cast("decimal(20,0)"))
             return F.when(number <= F.lit(str(INTEGER_RANGES["uint64"][1])).cast("decimal(20,0)"), number)
         case Scalar(name="timestamp"):
-            return _moment(value)
+            return _timestamp(value)
     return value.try_cast(spark_type(kind))
 
 
 def written(value: Column, kind: Type) -> Column:
-    """A value as it is written: JSON has no NaN and no infinity, so that they are missing."""
+    """Return a value for writing, with null instead of NaN and infinity, which JSON does not have."""
     match kind:
         case Scalar(kind="float"):
             return F.when(F.abs(value) < float("inf"), value)
         case Array(item=item) if _has_floats(item):
-            return F.transform(value, lambda each: written(each, item))
+            return F.transform(value, lambda element: written(element, item))
         case Struct() if _has_floats(kind):
-            parts = [written(value.getField(each.name), each.type).alias(each.name) for each in kind]
+            parts = [written(value.getField(field.name), field.type).alias(field.name) for field in kind]
             return F.when(value.isNotNull(), F.struct(*parts))
     return value
 
@@ -84,30 +83,30 @@ def _has_floats(kind: Type) -> bool:
         case Array(item=item):
             return _has_floats(item)
         case Struct():
-            return any(_has_floats(each.type) for each in kind)
+            return any(_has_floats(field.type) for field in kind)
     return kind.kind == "float"
 
 
 def _plain(kind: spark.DataType) -> spark.DataType:
-    """A type without what our schemas say of its fields."""
+    """Return a type without the metadata of its fields."""
     match kind:
         case spark.StructType():
-            return spark.StructType([spark.StructField(each.name, _plain(each.dataType)) for each in kind])
+            return spark.StructType([spark.StructField(field.name, _plain(field.dataType)) for field in kind])
         case spark.ArrayType():
             return spark.ArrayType(_plain(kind.elementType))
     return kind
 
 
-def _moment(text: Column) -> Column:
-    """A moment: one that has a date, of a year that RFC 3339 can write."""
+def _timestamp(text: Column) -> Column:
+    """Return a text as a timestamp; null if it has no date, or a year that RFC 3339 does not have."""
     dated = (F.substring(text, 5, 1) == "-") & (F.substring(text, 8, 1) == "-")
-    moment = text.try_cast("timestamp")
-    inside = moment.between(F.lit(_FIRST).cast("timestamp"), F.lit(_LAST).cast("timestamp"))
-    return F.when(dated & inside, moment)
+    timestamp = text.try_cast("timestamp")
+    inside = timestamp.between(F.lit(_FIRST).cast("timestamp"), F.lit(_LAST).cast("timestamp"))
+    return F.when(dated & inside, timestamp)
 
 
 def checks(field: Field, value: Column, path: str, shows: bool) -> Iterator[Check]:
-    """What may be wrong with a value that was read; what was found in its place only where that `shows`."""
+    """Yield the checks of a value that was read. Messages quote values only if `shows` is true."""
     if field.required:
         yield value.isNull(), F.lit(f"{path}: expected {notation(field)}, but it is missing")
     match field.type:
@@ -117,8 +116,8 @@ def checks(field: Field, value: Column, path: str, shows: bool) -> Iterator[Chec
                     yield value.isNotNull() & wrong, text
         case Array(item=item, bound=bound):
             if bound is not None:
-                found = F.size(value).cast("string")
-                yield F.size(value) > bound, F.concat(F.lit(f"{path}: expected at most {bound} elements, not "), found)
+                size = F.size(value).cast("string")
+                yield F.size(value) > bound, F.concat(F.lit(f"{path}: expected at most {bound} elements, not "), size)
             yield from _element_checks(item, value, path, shows)
         case Scalar() | Enum() as kind:
             misfit = _misfit(value, kind)
@@ -128,16 +127,17 @@ def checks(field: Field, value: Column, path: str, shows: bool) -> Iterator[Chec
 
 
 def _element_checks(item: Type, value: Column, path: str, shows: bool) -> Iterator[Check]:
-    def found(element: Column) -> list[Check]:
+    def element_checks(element: Column) -> list[Check]:
         return list(checks(Field("", item, required=False), element, f"{path}[]", shows))
 
-    if found(F.lit(None)):
-        wrong = F.filter(value, lambda each: any_of(found(each)))
-        yield F.size(wrong) > 0, F.get(F.transform(wrong, lambda each: texts(found(each))), F.lit(0))
+    if element_checks(F.lit(None)):
+        wrong = F.filter(value, lambda element: any_of(element_checks(element)))
+        messages = F.transform(wrong, lambda element: texts(element_checks(element)))
+        yield F.size(wrong) > 0, F.get(messages, F.lit(0))
 
 
 def _misfit(value: Column, kind: Scalar | Enum) -> Column | None:
-    """When a single value that was read is none of its type; None where it always is."""
+    """Return the condition that a scalar does not fit its type; None if every value that was read fits."""
     if isinstance(kind, Enum):
         return ~value.isin(*kind.labels)
     match kind.name:
@@ -167,7 +167,7 @@ def _expected(kind: Scalar | Enum) -> str:
 
 
 def unread(field: Field, value: Column, written: Column, path: str, shows: bool) -> Iterator[Check]:
-    """Find an attribute that is in a text (`written`) and could not be read."""
+    """Yield checks for attributes that are in the text of a record (`written`) and could not be read."""
     expected = F.lit(f"{path}: expected {notation(field)}, not ")
     yield value.isNull() & written.isNotNull(), F.concat(expected, shown(written, shows))
     if isinstance(field.type, Struct):
@@ -179,25 +179,25 @@ def unread(field: Field, value: Column, written: Column, path: str, shows: bool)
 
 
 def members(text: Column) -> Column:
-    """The members of a JSON object, as texts."""
+    """Return the members of a JSON object as a map of texts."""
     return F.from_json(text, spark.MapType(spark.StringType(), spark.StringType()), {"allowSingleQuotes": "false"})
 
 
 def member(of: Column, name: str) -> Column:
-    """One of the members."""
+    """Return one member of a map of `members`."""
     return F.try_element_at(of, F.lit(name))
 
 
 def shown(text: Column, shows: bool) -> Column:
-    """The beginning of a text, or that it is hidden."""
+    """Return the start of a text for a message, or "a hidden value"."""
     return F.substring(text, 1, SHOWN) if shows else F.lit("a hidden value")
 
 
-def any_of(found: Iterable[Check]) -> Column:
-    """Whether anything is wrong."""
-    return reduce(operator.or_, (F.coalesce(wrong, F.lit(False)) for wrong, _ in found), F.lit(False))
+def any_of(checks: Iterable[Check]) -> Column:
+    """Return a condition that is true if any check fails."""
+    return reduce(operator.or_, (F.coalesce(wrong, F.lit(False)) for wrong, _ in checks), F.lit(False))
 
 
-def texts(found: Iterable[Check]) -> Column:
-    """All that is wrong, as one text."""
-    return F.concat_ws("; ", *(F.when(wrong, text) for wrong, text in found), F.lit(None).cast("string"))
+def texts(checks: Iterable[Check]) -> Column:
+    """Return the messages of all checks that fail as one text."""
+    return F.concat_ws("; ", *(F.when(wrong, text) for wrong, text in checks), F.lit(None).cast("string"))

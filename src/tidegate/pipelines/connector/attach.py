@@ -80,3 +80,13 @@ def _raised(lines: Sequence[str]) -> str:
 def spark_plan(frame: DataFrame) -> str:
     """What Spark's optimizer makes of a frame that is no stream."""
     return str(frame._jdf.queryExecution().optimizedPlan().toString())
+
+
+def with_state(frame: DataFrame, plan: str) -> DataFrame:
+    """Add a stage of the connector's state engine to a frame; PySpark can't hand Spark a Java processor."""
+    return DataFrame(java(frame.sparkSession, "KeyedProcessor.apply")(frame._jdf, plan), frame.sparkSession)
+
+
+def register_state_functions(spark: SparkSession) -> None:
+    """Register the SQL functions of the connector that plans with state use."""
+    java(spark, "StateFunctions.register")(spark._jsparkSession)

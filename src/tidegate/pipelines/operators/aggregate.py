@@ -66,6 +66,20 @@ def _events(frame: DataFrame, place: Column, updates: bool, attributes: dict[str
     return windows.results(frame, attributes, own)
 
 
+def over_arrays(
+    aggregations: Sequence[Aggregation], before: Schema, after: Schema, named: dict[str, Column]
+) -> dict[str, Column]:
+    """The output's attributes for a window whose events are the array `_events`; `named` are those not aggregated."""
+    found = dict(named)
+    for each in aggregations:
+        value = _over_array(each, before)
+        if each.name is not None:
+            found[each.name] = value
+        else:
+            found = {**{field.name: value.getField(field.name) for field in before.root}, **found}
+    return {field.name: found[field.name].try_cast(spark_type(field.type)) for field in after.root}
+
+
 def _attributes(aggregations: Sequence[Aggregation], before: Schema, after: Schema) -> dict[str, Column]:
     """The output's attributes: keys and the window as they are, then what was aggregated."""
     found: dict[str, Column] = {}
@@ -113,13 +127,43 @@ def _over_array(aggregation: Aggregation, before: Schema) -> Column:
             return F.when(F.size(values) > 0, _total(values, kind))
         case "avg":
             return F.try_divide(_total(values, kind).cast("double"), F.size(values).cast("double"))
-    extreme = F.array_min if aggregation.function == "min" else F.array_max
+        case "collect":
+            return values
+        case "distinct" | "approx_distinct":
+            return F.size(F.array_distinct(values)).cast("long")
+        case "stddev":
+            return _deviation(F.transform(values, lambda v: v.cast("double")))
+        case "percentile":
+            return _percentile(F.transform(values, lambda v: v.cast("double")), aggregation.share or 0.5)
     held = F.filter("_events", lambda e: e[name].isNotNull())
+    if aggregation.function in ("first", "last"):
+        ordered = F.transform(held, lambda e: F.struct(e["_time"].alias("t"), _place(e).alias("p"), e[name].alias("v")))
+        return (F.array_min if aggregation.function == "first" else F.array_max)(ordered)["v"]
+    extreme = F.array_min if aggregation.function == "min" else F.array_max
     entries = F.transform(
         held, lambda e: F.struct(windows.rank(e[name], kind).alias("r"), e["_id"].alias("i"), e.alias("e"))
     )
     event = extreme(entries)["e"]
     return event if aggregation.name is None else event[name]
+
+
+def _place(event: Column) -> Column:
+    """Where an event comes from: orders events of the same time."""
+    return F.struct(event["_source"], event["_position"], event["_child"])
+
+
+def _deviation(values: Column) -> Column:
+    """The standard deviation of a sample; null for fewer than two values."""
+    count = F.size(values).cast("double")
+    mean = F.aggregate(values, F.lit(0.0), lambda total, value: total + value) / count
+    squares = F.aggregate(values, F.lit(0.0), lambda total, value: total + (value - mean) * (value - mean))
+    return F.when(F.size(values) > 1, F.sqrt(squares / (count - 1)))
+
+
+def _percentile(values: Column, share: float) -> Column:
+    """The least value such that at least a share of all values is not above it."""
+    rank = F.greatest(F.ceil(F.size(values) * F.lit(share)).cast("int"), F.lit(1))
+    return F.when(F.size(values) > 0, F.get(F.array_sort(values), rank - 1))
 
 
 def _type(aggregation: Aggregation, before: Schema) -> Type:

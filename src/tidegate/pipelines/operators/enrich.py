@@ -40,7 +40,10 @@ def apply(
         on = on & (col(name) == col(key))
     found = frame.join(F.broadcast(rows), on, "left").drop(*joined)
     if operator.required:
-        found = found.where(F.col("_problem").isNotNull() | F.col("_found"))
+        rest = F.col("_problem").isNotNull()
+        if "_tick" in found.columns:
+            rest = rest | F.col("_tick").isNotNull()
+        found = found.where(rest | F.col("_found"))
     return found.drop("_found")
 
 

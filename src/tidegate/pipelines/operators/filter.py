@@ -21,14 +21,22 @@ def is_native(operator: operators.Filter, schema: Schema) -> bool:
     return True
 
 
-def apply(frame: DataFrame, operator: operators.Filter, schema: Schema) -> DataFrame:
-    """Keep what matches, and what has a problem: that is for the quarantine."""
+def apply(frame: DataFrame, operator: operators.Filter, schema: Schema, counts: str = "") -> DataFrame:
+    """Keep the events that match, ticks, and records with a problem, which are for the quarantine.
+
+    `counts` names the service whose metrics count the removed events; empty: none, as there is no connector.
+    """
     filter_ = _filter(operator, schema)
     try:
         matches = truth(filter_)
     except FilterNotNative:
         matches = truth_by_arrow(frame, filter_)
-    return frame.where(F.col("_problem").isNotNull() | matches)
+    if counts:
+        matches = F.call_function("tidegate_passes", F.lit(counts), matches)
+    rest = F.col("_problem").isNotNull()
+    if "_tick" in frame.columns:
+        rest = rest | F.col("_tick").isNotNull()
+    return frame.where(rest | matches)
 
 
 def _filter(operator: operators.Filter, schema: Schema) -> Filter:

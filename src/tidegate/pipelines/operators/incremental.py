@@ -106,6 +106,7 @@ def apply(frame: DataFrame, operator: Incremental, before: Schema, after: Schema
     """At every change, or at the end of each window: the aggregates over all events so far."""
     if operator.window is None:
         return aggregate.apply_running(frame, operator, before, after)
+    assert isinstance(operator.window, TimeWindow)  # only the state engine has windows by count
     return _at_windows(frame, operator, operator.window, before, after)
 
 

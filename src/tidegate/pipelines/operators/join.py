@@ -7,7 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.model import Schema
 from tidegate.pipelines.operators import windows
-from tidegate.services import operators, shapes
+from tidegate.services import operators
+from tidegate.services import schema_inference as shapes
 
 
 def apply(

@@ -13,7 +13,7 @@ from tidegate.services import operators
 def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFrame:
     """Give the events of a window one after the other when it closes; missing values come last."""
     arrays = windows.as_arrays(frame, operator.window, (), schema)
-    ordered = F.array_sort("_events", lambda a, b: _compare(operator.by, schema, a, b))
+    ordered = F.array_sort("_events", lambda a, b: compare(operator.by, schema, a, b))
     each = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in schema.root}
@@ -30,7 +30,7 @@ def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFra
     return windows.results(each, {name: value.alias(name) for name, value in attributes.items()}, own)
 
 
-def _compare(by: tuple[operators.SortKey, ...], schema: Schema, a: Column, b: Column) -> Column:
+def compare(by: tuple[operators.SortKey, ...], schema: Schema, a: Column, b: Column) -> Column:
     """Negative, zero or positive: by each attribute in turn, then as the events came."""
     outcome = F.lit(0)
     for key in reversed(by):

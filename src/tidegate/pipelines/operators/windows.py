@@ -12,13 +12,14 @@ from pyspark.sql import types as spark
 from tidegate.model import Schema
 from tidegate.model.types import Enum, Type
 from tidegate.pipelines.records import TIME_FORMAT, col
-from tidegate.services.operators import CountWindow, TimeWindow, Window
+from tidegate.pipelines.types import spark_type
+from tidegate.services.operators import CountWindow, SessionWindow, TimeWindow, Window
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-_CARRIED = ("_id", "_time", "_themes", "_source", "_position", "_arrived")
+_CARRIED = ("_id", "_time", "_themes", "_source", "_position", "_child", "_arrived")
 _STATE = "rows string"
 
 
@@ -45,6 +46,15 @@ def key_text(by: Sequence[str]) -> Column:
     return F.concat_ws("|", *parts) if parts else F.lit("*")
 
 
+def key_value(key: Column, number: int, kind: Type) -> Column:
+    """The value of one attribute of what `key_text` wrote."""
+    text = F.get(F.split(key, r"\|"), F.lit(number))
+    value = text
+    for mark in reversed("%#@|"):
+        value = F.replace(value, F.lit(f"%{ord(mark):02X}"), F.lit(mark))
+    return F.when(text != F.lit("%00"), value.try_cast(spark_type(kind)))
+
+
 def escaped(text: Column, marks: str) -> Column:
     """A text without some marks, `%` the first of them, and no other text the same."""
     for mark in marks:
@@ -64,9 +74,13 @@ def time_text(moment: Column) -> Column:
 
 def as_arrays(frame: DataFrame, window: Window, by: Sequence[str], schema: Schema) -> DataFrame:
     """One row a key and window: the keys, `window_start`, `window_end`, `_key`, and `_events` in their order."""
-    if isinstance(window, TimeWindow):
-        return _time_arrays(frame, window, by, schema)
-    return _count_arrays(frame, window, by, schema)
+    match window:
+        case TimeWindow():
+            return _time_arrays(frame, window, by, schema)
+        case CountWindow():
+            return _count_arrays(frame, window, by, schema)
+        case SessionWindow():
+            raise AssertionError("only the state engine has sessions")
 
 
 def _event(schema: Schema) -> Column:

@@ -1,6 +1,5 @@
-"""The embedded log in Spark without the connector: Python alone, in micro-batches.
+"""Reads and writes the embedded log in Spark without the connector: in Python, in micro-batches.
 
-For a machine that has neither the compiled connector nor a `javac`. Records are
-those that the connector would write, so that either goes on where the other
-ended; only slower. Nothing here runs on a cluster or over Kafka.
+For machines that have neither the compiled connector nor a `javac`. It is slower, and writes the same records as the
+connector, so that each can resume where the other ended. Does not run on a cluster or with Kafka.
 """

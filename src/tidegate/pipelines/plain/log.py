@@ -1,4 +1,4 @@
-"""The streams of the embedded log, read and written by Python alone."""
+"""Reads and writes the streams of the embedded log in Python."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.logs.segments import SEGMENT_BYTES
-from tidegate.pipelines.plain.metrics import Metrics
-from tidegate.pipelines.plain.progress import Progress
+from tidegate.pipelines.plain.metrics import PlainMetrics
+from tidegate.pipelines.plain.progress import BatchProgress
 from tidegate.pipelines.plain.source import PlainSource
-from tidegate.pipelines.plain.writer import BatchWriter, Outputs
+from tidegate.pipelines.plain.writer import BatchWriter, WriterOutputs
 from tidegate.pipelines.plain.written import resume
 from tidegate.pipelines.planner import Plan
 from tidegate.services.definitions import Service
 
 _POLLING, POLLING_DELAY = "spark.sql.streaming.pollingDelay", "100ms"
-"""Between two looks for something new: each is a question to a process of Python, of each source of each query."""
+"""Interval between checks for new data. Each check is a request to a Python process per source and query."""
 
 
 class PlainLog:
     """Reads and writes the streams below a folder, in micro-batches."""
 
     def __init__(self, spark: SparkSession, root: Path, obstacle: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """`obstacle` says why it is not the connector that does it."""
+        """`obstacle` is the reason why the connector is not used."""
         self._spark, self._root, self._segment_bytes = spark, root.resolve(), segment_bytes
         self.obstacle = obstacle
-        self._metrics = defaultdict[str, Metrics](Metrics)
+        self._metrics = defaultdict[str, PlainMetrics](PlainMetrics)
         self._starts = defaultdict[str, dict[str, Mapping[str, int]]](dict)
         self._writers: dict[str, BatchWriter] = {}
         spark.dataSource.register(PlainSource)
-        # A query that is stopped in a batch, or told to fail, would show a stack trace for what is told already.
+        # Otherwise py4j logs a stack trace when a query is stopped in a batch, or fails because of a constraint.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
     def scan(
@@ -47,10 +47,11 @@ class PlainLog:
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,  # noqa: ARG002 - of the protocol
+        ticks: int = 0,  # noqa: ARG002 - of the protocol
     ) -> DataFrame:
-        """A stream as a streaming frame, from an offset for each partition on.
+        """Return a streaming frame of a stream that starts at the given offset of each partition.
 
-        `marks` is not needed: how far a service has come is noted when a batch is written.
+        `marks` is not needed: progress is saved when a batch is written.
         """
         self._starts[service][stream] = dict(start or {})
         reader = self._spark.readStream.format(PlainSource.name()).option("path", str(self._root / stream))
@@ -66,43 +67,43 @@ class PlainLog:
         since_micros: int,
         floor: Mapping[str, int],
     ) -> StreamingQuery:
-        """Start a query that appends a service's events, each once."""
-        outputs = Outputs(
+        """Start a query that appends the events of a service, each once."""
+        outputs = WriterOutputs(
             self._root / service.name, self._root / service.quarantine, plan.identity, since_micros, dict(floor)
         )
         return self._start(write, checkpoint, service.name, service, outputs)
 
     def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that appends what can't be read to the quarantine."""
-        outputs = Outputs(self._root / service.name, self._root / service.quarantine, "position")
+        """Start a query that appends records that can't be parsed to the quarantine."""
+        outputs = WriterOutputs(self._root / service.name, self._root / service.quarantine, "position")
         return self._start(write, checkpoint, service.quarantine, service, outputs)
 
     def _start(
-        self, write: DataStreamWriter, checkpoint: Path, name: str, service: Service, outputs: Outputs
+        self, write: DataStreamWriter, checkpoint: Path, name: str, service: Service, outputs: WriterOutputs
     ) -> StreamingQuery:
         marks = name if outputs.identity == "position" else None
-        # What is read twice is counted once: under the name of the scan; what is written under the service's.
-        progress = Progress(self._root, checkpoint, self._starts[name], self._metrics[name], marks)
+        # Both queries of a service read its inputs: reads are counted per query, writes per service.
+        progress = BatchProgress(self._root, checkpoint, self._starts[name], self._metrics[name], marks)
         writer = BatchWriter(outputs, self._metrics[service.name], progress, self._segment_bytes)
         self._writers[name] = writer
-        usual = str(self._spark.conf.get(_POLLING))
-        self._spark.conf.set(_POLLING, POLLING_DELAY)  # a query takes what is set when it is started
+        previous_delay = str(self._spark.conf.get(_POLLING))
+        self._spark.conf.set(_POLLING, POLLING_DELAY)  # a query uses the value at its start
         try:
             return write.option("checkpointLocation", str(checkpoint)).foreachBatch(writer).start()
         finally:
-            self._spark.conf.set(_POLLING, usual)
+            self._spark.conf.set(_POLLING, previous_delay)
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
-        """Where to go on reading a stream: as the last records of the output tell, and what was noted."""
-        found = {name: resume(self._root / output / f"{stream}.{name}") for name in partitions}
-        return {name: position for name, position in found.items() if position is not None}
+        """Return the offset of each partition of a stream from which to resume, by the output and its marks."""
+        offsets = {name: resume(self._root / output / f"{stream}.{name}") for name in partitions}
+        return {name: position for name, position in offsets.items() if position is not None}
 
     def metrics(self, service: str) -> dict[str, Any]:
-        """What was done for a service: counts since the start, latencies since the last call."""
+        """Return the metrics of a service: counts since the start, latencies since the last call."""
         return self._metrics[service].snapshot()
 
     def forget(self, service: str) -> None:
-        """Begin to count anew for a service of this name."""
+        """Reset the metrics of a service."""
         self._metrics.pop(service, None)
 
     def release(self, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""What a service has done, counted as the connector counts it."""
+"""Counts and latencies of a service, with the same names as those of the connector."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from tidegate.services.quality import LATENCY_BOUNDS_S
 
 COUNTS = ("read", "bytes", "missed_bytes", "written", "quarantined", "flagged", "dropped", "skipped")
 
-_STEPS = 16
-"""Buckets of latencies for every doubling of microseconds."""
+_BUCKETS_PER_DOUBLING = 16
+"""Latency buckets per power of two of microseconds."""
 
 
-class Metrics:
-    """Counts since the start, and latencies since they were last asked for."""
+class PlainMetrics:
+    """Counts since the start, and latencies since the last snapshot. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts = Counter[str]()
         self._reached: dict[str, int] = {}
         self._latencies = Counter[int]()
-        self._within = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        self._waited = 0
+        self._histogram = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self._latency_sum = 0
 
-    def count(self, what: str, many: int = 1) -> None:
+    def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the counts."""
         with self._lock:
-            self._counts[what] += many
+            self._counts[name] += amount
 
-    def reach(self, source: str, position: int) -> None:
-        """Note how far a partition of an input was read."""
+    def set_reached(self, source: str, position: int) -> None:
+        """Set how far a partition of an input was read."""
         with self._lock:
             self._reached[source] = position
 
-    def took(self, micros: int) -> None:
-        """Count how long an event took from where it was read to where it was written."""
+    def add_latency(self, micros: int) -> None:
+        """Add the time of an event from reading to writing."""
         with self._lock:
-            self._latencies[int(math.log2(max(1, micros)) * _STEPS)] += 1
-            self._within[bisect_left(LATENCY_BOUNDS_S, max(0, micros) / 1e6)] += 1
-            self._waited += max(0, micros)
+            self._latencies[int(math.log2(max(1, micros)) * _BUCKETS_PER_DOUBLING)] += 1
+            self._histogram[bisect_left(LATENCY_BOUNDS_S, max(0, micros) / 1e6)] += 1
+            self._latency_sum += max(0, micros)
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it, as the status of a service takes it; latencies in milliseconds."""
+        """Return all metrics in the form that `Status.measure` takes, and reset the latency quantiles."""
         with self._lock:
             latencies, self._latencies = self._latencies, Counter()
             return {
                 **{name: self._counts[name] for name in COUNTS},
                 "reached": dict(self._reached),
-                "latencies": list(self._within),
-                "latency_micros": self._waited,
+                "latencies": list(self._histogram),
+                "latency_micros": self._latency_sum,
                 "latency_ms": {
                     "p50": _quantile(latencies, 0.5),
                     "p99": _quantile(latencies, 0.99),
@@ -62,9 +62,9 @@ class Metrics:
 
 
 def _quantile(latencies: Counter[int], share: float) -> float | None:
-    left = max(1, math.ceil(share * latencies.total()))
+    remaining = max(1, math.ceil(share * latencies.total()))
     for bucket, count in sorted(latencies.items()):
-        left -= count
-        if left <= 0:
-            return round(2 ** ((bucket + 0.5) / _STEPS) / 1_000, 3)
+        remaining -= count
+        if remaining <= 0:
+            return round(2 ** ((bucket + 0.5) / _BUCKETS_PER_DOUBLING) / 1_000, 3)
     return None

@@ -1,4 +1,4 @@
-"""How far the sources of a query are read, as its checkpoint says of each batch."""
+"""How far a query has read its sources, by the offsets of each batch in its checkpoint."""
 
 from __future__ import annotations
 
@@ -8,64 +8,69 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.logs.files import Partition
-from tidegate.pipelines.plain.metrics import Metrics
+from tidegate.pipelines.plain.metrics import PlainMetrics
 from tidegate.pipelines.plain.source import STREAM, positions
-from tidegate.pipelines.plain.written import note_mark
+from tidegate.pipelines.plain.written import save_mark
 
 Offsets = dict[str, dict[str, int]]
 """By stream, by partition."""
 
 
-class Progress:
-    """Counts what was read, and notes it beside an output when it is dealt with.
+class BatchProgress:
+    """Counts the records of each batch, and saves a mark next to the output when the batch is written.
 
-    Spark writes where a batch ends to its checkpoint before the batch runs;
-    there is no other way to know it while the batch is written.
+    Spark writes the end offsets of a batch to its checkpoint before the batch runs. This is the only way to know them
+    while the batch is written.
     """
 
     def __init__(
-        self, root: Path, checkpoint: Path, starts: Mapping[str, Mapping[str, int]], metrics: Metrics, marks: str | None
+        self,
+        root: Path,
+        checkpoint: Path,
+        starts: Mapping[str, Mapping[str, int]],
+        metrics: PlainMetrics,
+        marks: str | None,
     ) -> None:
-        """`starts`: where the streams were begun to be read. `marks`: the stream beside which it is noted."""
+        """`starts` are the offsets at which streams were first read. `marks` is the stream that gets marks, if any."""
         self._root, self._offsets, self._metrics = root, checkpoint / "offsets", metrics
         self._starts = starts
         self._marks = None if marks is None else root / marks
         self._reached: Offsets = {}
         self._batch: Offsets = {}
 
-    def read(self, number: int) -> None:
-        """Count what a batch has read."""
-        begins = self._reached or self._at(number - 1)
-        self._batch = self._at(number)
+    def start_batch(self, number: int) -> None:
+        """Count the records of a batch."""
+        starts = self._reached or self._offsets_of(number - 1)
+        self._batch = self._offsets_of(number)
         for stream, ends in self._batch.items():
             for name, end in ends.items():
-                begin = begins.get(stream, {}).get(name, self._starts.get(stream, {}).get(name))
-                self._count(self._root / stream / name, begin, end)
-                self._metrics.reach(f"{stream}/{name}", end)
+                start = starts.get(stream, {}).get(name, self._starts.get(stream, {}).get(name))
+                self._count(self._root / stream / name, start, end)
+                self._metrics.set_reached(f"{stream}/{name}", end)
 
-    def done(self) -> None:
-        """Note that what the batch has read is dealt with."""
+    def finish_batch(self) -> None:
+        """Save marks: everything that the batch has read is written."""
         if self._marks is not None:
             for stream, ends in self._batch.items():
                 for name, end in ends.items():
                     if self._reached.get(stream, {}).get(name) != end:
                         folder = self._marks / f"{stream}.{name}"
                         folder.mkdir(parents=True, exist_ok=True)
-                        note_mark(folder, end)
+                        save_mark(folder, end)
         self._reached = self._batch
 
-    def _at(self, number: int) -> Offsets:
+    def _offsets_of(self, number: int) -> Offsets:
         try:
             _, _, *lines = (self._offsets / str(number)).read_text().splitlines()
         except FileNotFoundError:
             return {}
-        found: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
-        return {each[STREAM]: positions(each) for each in found if STREAM in each}  # the connector's do not say whose
+        sources: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+        return {offset[STREAM]: positions(offset) for offset in sources if STREAM in offset}  # not by the connector
 
-    def _count(self, folder: Path, begin: int | None, end: int) -> None:
+    def _count(self, folder: Path, start: int | None, end: int) -> None:
         partition = Partition(folder)
         oldest = partition.begin()
-        first = oldest if begin is None else begin
+        first = oldest if start is None else start
         self._metrics.count("missed_bytes", max(0, min(end, oldest) - first))
         first = max(first, oldest)
         if first < end:
@@ -74,7 +79,7 @@ class Progress:
 
 
 def _records(partition: Partition, begin: int, end: int) -> int:
-    """How many records end between two offsets."""
+    """Return the number of records between two offsets."""
     total = 0
     for segment in partition.segments():
         with open(segment.path, "rb") as file:

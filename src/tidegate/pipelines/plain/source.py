@@ -1,7 +1,7 @@
-"""A stream of the embedded log as a streaming source in Python.
+"""A streaming source in Python for a stream of the embedded log.
 
-Spark pickles it into processes of its own: one beside the driver asks for
-offsets, and workers read. So this module imports little.
+Spark pickles it, and runs it in Python processes: one next to the driver determines offsets, and workers read. So this
+module imports little.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidegate.logs.files import Partition
 
 STREAM, SEEN = "stream", "seen"
-"""In an offset, beside the partitions: the stream that it is of, and when the batch up to it was found, as text of
-microseconds. The connector passes over both."""
+"""Keys of an offset next to the partitions: the stream, and the time at which the end of the batch was determined, as a
+text of microseconds. The connector ignores both."""
 
-BATCH_BYTES = 8 * 1024 * 1024
-"""How much of a partition is read at once, at most: a batch is held in memory."""
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""Bytes of a partition per batch: a batch is kept in memory."""
 
 _ROWS = 10_000
-"""Records in one Arrow batch."""
+"""Records per Arrow batch."""
 
 _SCHEMA = StructType(
     [
@@ -51,70 +51,72 @@ _ARROW = pyarrow.schema(
 
 
 class PlainSource(DataSource):
-    """The columns of the connector's `LogSource`, and its options `path` and `start`."""
+    """Has the columns of the connector's `LogSource`, and its options `path` and `start`."""
 
     @classmethod
     def name(cls) -> str:
-        """What a reader's `format` is."""
+        """Return the name for `format` of a reader."""
         return "tidegate-plain"
 
     def schema(self) -> StructType:
-        """Partition, position, when it was read, and the record."""
+        """Return the columns: partition, position, time of reading, and the record."""
         return _SCHEMA
 
     def streamReader(self, schema: StructType) -> PlainReader:  # noqa: ARG002, N802 - Spark's
-        """What reads the stream."""
+        """Return the reader of the stream."""
         return PlainReader(Path(self.options["path"]), json.loads(self.options.get("start", "{}")))
 
 
 @dataclass
-class Piece(InputPartition):
-    """What one task reads."""
+class PartitionRange(InputPartition):
+    """The part of a partition that one task reads."""
 
     partition: str
-    begin: int
+    start: int
     end: int
     seen_micros: int
 
 
 class PlainReader(DataSourceStreamReader):
-    """Offsets are one byte position for each partition, as the connector has them, and the stream's name."""
+    """Reads a stream. An offset has the byte position in each partition, as in the connector, and the stream's name."""
 
     def __init__(self, folder: Path, start: Mapping[str, int]) -> None:
-        """`start`: where to begin; partitions that it does not name are read from their oldest record on."""
+        """`start` has first positions by partition; other partitions are read from their oldest record."""
         self._folder, self._start = folder, dict(start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """Return the offset at which a query without a checkpoint starts."""
         return self._offset({name: self._begin(name, {}) for name in self._partitions()})
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch goes: to the end, or as far as the limit lets it."""
-        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        """Return the end of the next batch: the end of the stream, unless the limit is reached first."""
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         ends = {}
         for name in self._partitions():
             begin, partition = self._begin(name, start), Partition(self._folder / name)
             end = max(begin, partition.end())
-            ends[name] = end if most is None or end - begin <= most else _cut(partition, begin + most, end)
-        # As it was where nothing is new: another text would be another offset, and make a batch.
+            ends[name] = (
+                end if max_bytes is None or end - begin <= max_bytes else _cut(partition, begin + max_bytes, end)
+            )
+        # Return the same offset if there is no new data: a different text would be a new offset, and start a batch.
         return self._offset(ends) if ends != positions(start) else dict(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What a batch may take."""
-        return ReadMaxBytes(BATCH_BYTES)
+        """Return the largest size of a batch."""
+        return ReadMaxBytes(MAX_BATCH_BYTES)
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Piece]:
-        """One task for each partition that has something new."""
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[PartitionRange]:
+        """Return one task for each partition with new data."""
         seen = int(end.get(SEEN, _now_micros()))
-        pieces = [Piece(name, self._begin(name, start), at, seen) for name, at in positions(end).items()]
-        return [piece for piece in pieces if piece.begin < piece.end]
+        ranges = [PartitionRange(name, self._begin(name, start), at, seen) for name, at in positions(end).items()]
+        return [range_ for range_ in ranges if range_.start < range_.end]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read the records of a piece; what has expired meanwhile is passed over."""
-        assert isinstance(partition, Piece)
-        found, at = Partition(self._folder / partition.partition), partition.begin
+        """Yield the records of a range, without those that have expired meanwhile."""
+        assert isinstance(partition, PartitionRange)
+        log_partition, at = Partition(self._folder / partition.partition), partition.start
         while at < partition.end:
-            read = found.read(at, _ROWS)
+            read = log_partition.read(at, _ROWS)
             if not read.records:
                 return
             places = read.start + _starts(read.records)
@@ -137,13 +139,13 @@ class PlainReader(DataSourceStreamReader):
 
 
 def positions(offset: Mapping[str, Any]) -> dict[str, int]:
-    """The byte position of each partition in an offset."""
+    """Return the byte position of each partition in an offset."""
     return {name: at for name, at in offset.items() if name not in (STREAM, SEEN)}
 
 
 def _cut(partition: Partition, at: int, end: int) -> int:
-    """The end of the record that an offset is in."""
-    segment = next((each for each in reversed(partition.segments(anew=True)) if each.base <= at), None)
+    """Return the end of the record that contains an offset."""
+    segment = next((segment for segment in reversed(partition.segments(anew=True)) if segment.base <= at), None)
     if segment is None:
         return end  # all of it has expired
     with open(segment.path, "rb") as file:
@@ -153,24 +155,24 @@ def _cut(partition: Partition, at: int, end: int) -> int:
 
 
 def _starts(records: list[bytes]) -> numpy.ndarray[Any, numpy.dtype[numpy.int64]]:
-    """Where each record begins, counted from the first."""
+    """Return the offset of each record from the first."""
     lengths = numpy.fromiter(map(len, records), numpy.int64, len(records)) + 1
     return numpy.cumsum(lengths) - lengths
 
 
 def _batch(
-    piece: Piece, places: numpy.ndarray[Any, numpy.dtype[numpy.int64]], records: list[bytes]
+    range_: PartitionRange, places: numpy.ndarray[Any, numpy.dtype[numpy.int64]], records: list[bytes]
 ) -> pyarrow.RecordBatch:
     count = len(records)
     ends = numpy.zeros(count + 1, numpy.int32)
     numpy.cumsum([len(record) for record in records], out=ends[1:])
-    # By buffers: bytes that are no UTF-8 come to Spark as they are, as the connector hands them on.
+    # From buffers: bytes that are not UTF-8 reach Spark unchanged, as with the connector.
     values = pyarrow.StringArray.from_buffers(count, pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(records)))
     columns = [
-        pyarrow.repeat(piece.partition, count),
+        pyarrow.repeat(range_.partition, count),
         pyarrow.array(places),
-        # When the batch was found, not when it is read: what Spark does between the two is latency too.
-        pyarrow.repeat(pyarrow.scalar(piece.seen_micros, pyarrow.int64()), count),
+        # The time at which the batch was determined, not read: the time in between is latency, too.
+        pyarrow.repeat(pyarrow.scalar(range_.seen_micros, pyarrow.int64()), count),
         values,
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=_ARROW)

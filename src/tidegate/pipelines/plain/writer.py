@@ -1,6 +1,6 @@
-"""Appends the rows of a service to the log, each just once, batch by batch, on the driver.
+"""Appends the rows of a service to the log, each once, batch by batch, on the driver.
 
-The rules are those of the connector's `OutputWriter`, and so are the bytes.
+Follows the rules of the connector's `OutputWriter`, and writes the same bytes.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.logs.writer import TIME_EVERY_BYTES, Writer
 from tidegate.pipelines.output import COLUMNS
-from tidegate.pipelines.plain.metrics import Metrics
-from tidegate.pipelines.plain.progress import Progress
-from tidegate.pipelines.plain.written import ByKey, ByPosition, Identity, Written, last_place
+from tidegate.pipelines.plain.metrics import PlainMetrics
+from tidegate.pipelines.plain.progress import BatchProgress
+from tidegate.pipelines.plain.written import ByKey, ByPosition, EventIdentity, Written, last_place
 
-OWN = "own"
-"""The column with the number of Spark's partition: the output's, where a row names none."""
+SPARK_PARTITION = "own"
+"""The column with the number of Spark's partition: it names the output partition of rows that name none."""
 
 
-class ConstraintViolated(Exception):  # noqa: N818 - named as the connector names it
-    """What `on_violation: fail` ends a service with."""
+class ConstraintViolated(Exception):  # noqa: N818 - the name that the connector uses
+    """A constraint was violated in a service with `on_violation: fail`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"a constraint is violated, and the service is told to fail: {reason}")
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """Where a service writes, and how it knows what is there already."""
+class WriterOutputs:
+    """The folders that a service writes to, and how it recognises records that are there already."""
 
     output: Path
     quarantine: Path
     identity: Literal["position", "key", "revision"]
     since_micros: int = 0
-    """With keys: when the last checkpoint was made; what was written later may come again."""
+    """Time of the last checkpoint, for identity by key: events that were written later may be repeated."""
     floor: Mapping[str, int] = field(default_factory=dict)
-    """Where the output ended when this version began: what is before that is another version's."""
+    """End of each output partition when this version started: earlier records are those of another version."""
 
     def written(self, folder: Path) -> Written:
-        """What a partition has."""
+        """Read which events an output partition has."""
         if self.identity == "position":
             return ByPosition(last_place(folder))
         floor = self.floor.get(folder.name, 0) if folder.parent == self.output else 0
@@ -54,27 +54,27 @@ class Outputs:
 
 @dataclass
 class _Target:
-    """One partition that is written to."""
+    """An output partition, and the records of this batch for it."""
 
     file: Writer
     written: Written
     lines: list[bytes] = field(default_factory=list)
-    """Of this batch, not yet written."""
+    """Records that are not written yet."""
     counts: list[tuple[str, int]] = field(default_factory=list)
-    """Of the same: verdict, and when it was read."""
+    """Verdict and time of reading of each of these records."""
 
-    def flush(self, metrics: Metrics) -> None:
-        """Append the lines, in pieces as long as the time index's steps."""
-        piece: list[bytes] = []
+    def flush(self, metrics: PlainMetrics) -> None:
+        """Append the lines, in chunks of the size of a step of the time index."""
+        chunk: list[bytes] = []
         size = 0
         for line in self.lines:
-            piece.append(line)
+            chunk.append(line)
             size += len(line)
             if size >= TIME_EVERY_BYTES:
-                self.file.append(piece)
-                piece, size = [], 0
-        if piece:
-            self.file.append(piece)
+                self.file.append(chunk)
+                chunk, size = [], 0
+        if chunk:
+            self.file.append(chunk)
         now = _now_micros()
         for verdict, arrived in self.counts:
             if verdict == "quarantine":
@@ -84,30 +84,32 @@ class _Target:
                 metrics.count("flagged")
             metrics.count("written")
             if arrived:
-                metrics.took(now - arrived)
+                metrics.add_latency(now - arrived)
         self.lines, self.counts = [], []
 
 
 class BatchWriter:
-    """Takes the batches of one query."""
+    """Writes the batches of one query; Spark calls it on the driver."""
 
-    def __init__(self, outputs: Outputs, metrics: Metrics, progress: Progress, segment_bytes: int) -> None:
+    def __init__(
+        self, outputs: WriterOutputs, metrics: PlainMetrics, progress: BatchProgress, segment_bytes: int
+    ) -> None:
         self._outputs, self._metrics, self._progress = outputs, metrics, progress
         self._segment_bytes = segment_bytes
         self._targets: dict[Path, _Target] = {}
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write a batch, then note how far its sources are dealt with."""
-        rows = batch.select(*COLUMNS, F.spark_partition_id().cast("string").alias(OWN)).toArrow()
-        self._progress.read(number)
+        """Write a batch, then save how far its sources were read."""
+        rows = batch.select(*COLUMNS, F.spark_partition_id().cast("string").alias(SPARK_PARTITION)).toArrow()
+        self._progress.start_batch(number)
         self.write(rows)
-        self._progress.done()
+        self._progress.finish_batch()
 
     def write(self, rows: pyarrow.Table) -> None:
-        """Write rows that are not there yet, up to the first that fails."""
+        """Write rows that are not there yet, up to the first with the verdict `fail`. Raises ConstraintViolated."""
         try:
             for row in _rows(rows):
-                self._take(*row)
+                self._add(*row)
         finally:
             for target in self._targets.values():
                 target.flush(self._metrics)
@@ -118,7 +120,7 @@ class BatchWriter:
             target.file.close()
         self._targets.clear()
 
-    def _take(
+    def _add(
         self,
         verdict: str,
         partition: str | None,
@@ -138,25 +140,25 @@ class BatchWriter:
             raise ConstraintViolated(body.decode("utf-8", "replace"))
         stream = self._outputs.quarantine if verdict == "quarantine" else self._outputs.output
         target = self._target(stream / (own if partition is None else partition))
-        event = Identity(key, revision, child)
+        event = EventIdentity(key, revision, child)
         if target.written.has(event):
             self._metrics.count("skipped")
             return
-        target.written.note(event)
+        target.written.add(event)
         target.lines.append(line(id_, source, body))
         target.counts.append((verdict, arrived or 0))
 
     def _target(self, folder: Path) -> _Target:
-        found = self._targets.get(folder)
-        if found is None:
+        target = self._targets.get(folder)
+        if target is None:
             folder.mkdir(parents=True, exist_ok=True)
-            file = Writer(folder, "never", self._segment_bytes, _now_micros)  # cuts off half a record at the end
-            found = self._targets[folder] = _Target(file, self._outputs.written(folder))
-        return found
+            file = Writer(folder, "never", self._segment_bytes, _now_micros)  # truncates an incomplete last record
+            target = self._targets[folder] = _Target(file, self._outputs.written(folder))
+        return target
 
 
 def line(id_: str, source: str | None, body: bytes) -> bytes:
-    r"""A record: id and source, then the rest of its JSON object, byte by byte as the connector writes it.
+    r"""Return a record: id and source, then the rest of its JSON object, with the same bytes as the connector.
 
     >>> line("a\n", "gps/0:7", b'{"n":1}')
     b'{"_id":"a\\u000a","_src":"gps/0:7","n":1}'
@@ -174,8 +176,8 @@ def _quoted(text: str) -> str:
 
 
 def _rows(table: pyarrow.Table) -> Any:
-    """The rows as tuples; bodies as the bytes that they are."""
-    columns = {name: table.column(name) for name in (*COLUMNS, OWN)}
+    """Yield rows as tuples, with bodies as bytes."""
+    columns = {name: table.column(name) for name in (*COLUMNS, SPARK_PARTITION)}
     columns["body"] = columns["body"].cast(pyarrow.binary())
     return zip(*(column.to_pylist() for column in columns.values()), strict=True)
 

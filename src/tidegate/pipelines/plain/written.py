@@ -1,4 +1,4 @@
-"""What an output has already: as its last record tells, or its keys since the last checkpoint."""
+"""Recognises events that an output partition has already: by its last record, or by its keys since a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Protocol
 
 from tidegate.logs.files import Partition, Segment, whole
 
-_LIMIT = 2_000_000
+_MAX_KEYS = 2_000_000
 _ID = b'{"_id":'
 _SOURCE = b'"_src":"'
-_BLOCK = 10_000
+_BLOCK_RECORDS = 10_000
 
-Place = tuple[int, int]
-"""Position and child: which event of a source, and which one of those that were made of it."""
+SourcePlace = tuple[int, int]
+"""Position of an event in its source, and number among the events that were derived from it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What an event is known by: its key and revision, or the place in its source, which `revision` has then."""
+class EventIdentity:
+    """Identifies an event: by key and revision, or without a key by its place in the source: `revision`, `child`."""
 
     key: str | None
     revision: int
@@ -29,78 +29,78 @@ class Identity:
 
 
 class Written(Protocol):
-    """Tells whether an event is there already."""
+    """The events that an output partition has."""
 
-    def has(self, event: Identity) -> bool:
-        """Whether it is."""
+    def has(self, event: EventIdentity) -> bool:
+        """True if the event is there."""
 
-    def note(self, event: Identity) -> None:
-        """It is from now on."""
+    def add(self, event: EventIdentity) -> None:
+        """Add an event that was written."""
 
 
 class ByPosition:
-    """Events of an output partition come in the order of one source partition: the last one tells of all before."""
+    """For output partitions with the order of one source partition: all events up to the last one are there."""
 
-    def __init__(self, last: Place | None) -> None:
+    def __init__(self, last: SourcePlace | None) -> None:
         self._last = last if last is not None else (-1, 0)
 
-    def has(self, event: Identity) -> bool:
-        """Whether an event of this position, or of one behind it, was written."""
+    def has(self, event: EventIdentity) -> bool:
+        """True if an event with this place or a later one was written."""
         return (event.revision, event.child) <= self._last
 
-    def note(self, event: Identity) -> None:
-        """It is the last one now."""
+    def add(self, event: EventIdentity) -> None:
+        """Set the last event."""
         self._last = event.revision, event.child
 
 
 class ByKey:
-    """The keys that a service with a state has written since its checkpoint, each with its last revision.
+    """The keys that a stateful service has written since its checkpoint, each with its last revision.
 
-    Old ones are let go of beyond a limit that no replay reaches.
+    Beyond `_MAX_KEYS`, more than any replay repeats, old keys are removed.
     """
 
     def __init__(self) -> None:
         self._recent: dict[str, int] = {}
         self._older: dict[str, int] = {}
 
-    def has(self, event: Identity) -> bool:
-        """Whether the key was written with this revision or a later one."""
+    def has(self, event: EventIdentity) -> bool:
+        """True if the key was written with this revision or a later one."""
         assert event.key is not None
         last = self._recent.get(event.key, self._older.get(event.key))
         return last is not None and last >= event.revision
 
-    def note(self, event: Identity) -> None:
-        """It has this revision now."""
+    def add(self, event: EventIdentity) -> None:
+        """Set the last revision of a key."""
         assert event.key is not None
-        if len(self._recent) >= _LIMIT // 2:
+        if len(self._recent) >= _MAX_KEYS // 2:
             self._older, self._recent = self._recent, {}
         self._recent[event.key] = event.revision
 
     @classmethod
     def of(cls, folder: Path, since_micros: int, floor: int, *, revised: bool) -> ByKey:
-        """What a partition has of a version that began at `floor`, as far as it may come again.
+        """Read the keys of a partition that were written since a time and after the offset `floor`.
 
-        The id of an event that has revisions is `key#revision`, else it is the key.
+        The id of an event with revisions is `key#revision`, that of others is the key.
         """
-        found = cls()
+        written = cls()
         for record in _records(folder, since_micros, floor):
             if record.startswith(_ID):
                 id_, _ = json.JSONDecoder().raw_decode(record.decode("utf-8", "replace"), len(_ID))
                 key, mark, revision = id_.rpartition("#") if revised else ("", "", "")
-                found.note(Identity(key, int(revision)) if mark else Identity(id_, 0))
-        return found
+                written.add(EventIdentity(key, int(revision)) if mark else EventIdentity(id_, 0))
+        return written
 
 
 def _records(folder: Path, since_micros: int, floor: int) -> Iterator[bytes]:
     partition = Partition(folder)
     at = min(max(floor, partition.since(since_micros)), partition.end())
-    while (found := partition.read(at, _BLOCK)).records:
-        yield from found.records
-        at = found.start + sum(len(record) + 1 for record in found.records)
+    while (block := partition.read(at, _BLOCK_RECORDS)).records:
+        yield from block.records
+        at = block.start + sum(len(record) + 1 for record in block.records)
 
 
-def last_place(folder: Path) -> Place | None:
-    """Where the last record of an output partition comes from; None where there is none, or it does not say."""
+def last_place(folder: Path) -> SourcePlace | None:
+    """Return the place in the source of the last record of an output partition; None if there is none."""
     if not folder.is_dir():
         return None
     for segment in reversed(Partition(folder).segments()):
@@ -118,32 +118,32 @@ def _last_line(segment: Segment) -> bytes:
         return file.read(end - begin)
 
 
-def _place(line: bytes) -> Place | None:
-    """Read `"_src":"stream/partition:position"`, with `.child` where there are several.
+def _place(line: bytes) -> SourcePlace | None:
+    """Read `"_src":"stream/partition:position"`, with `.child` if there are several.
 
     >>> _place(b'{"_id":"x","_src":"gps/0:4096.2","_time":null}')
     (4096, 2)
     """
-    _, found, rest = line.partition(_SOURCE)
-    if not found:
+    _, separator, rest = line.partition(_SOURCE)
+    if not separator:
         return None
     position, _, child = rest.partition(b'"')[0].rpartition(b":")[2].partition(b".")
     return int(position), int(child or 0)
 
 
-# How far readers came ----------------------------------------------------------------
+# Marks ----------------------------------------------------------------
 
 
-def note_mark(folder: Path, position: int) -> None:
-    """Note beside an output partition how far its source is dealt with, also what left no record."""
-    new = folder / "mark.new"
-    new.write_text(str(position))
-    new.replace(folder / "mark")
+def save_mark(folder: Path, position: int) -> None:
+    """Save next to an output partition how far its source was processed, including events without an output."""
+    temporary = folder / "mark.new"
+    temporary.write_text(str(position))
+    temporary.replace(folder / "mark")
 
 
 def resume(folder: Path) -> int | None:
-    """Where to go on reading the source that an output partition belongs to: at or before what it lacks."""
+    """Return where to resume reading the source of an output partition: no event that it lacks is before that."""
     mark = folder / "mark"
-    noted = int(mark.read_text()) if mark.exists() else None
+    marked = int(mark.read_text()) if mark.exists() else None
     last = last_place(folder)
-    return max((each for each in (noted, last and last[0]) if each is not None), default=None)
+    return max((position for position in (marked, last and last[0]) if position is not None), default=None)

@@ -29,7 +29,8 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private final KafkaStream.Piece piece;
   private final KafkaPlace place;
   private final UTF8String partition;
-  private final GenericInternalRow row = new GenericInternalRow(4);
+  private final GenericInternalRow row = new GenericInternalRow(6);
+  private final Ticks ticks;
   private final Metrics metrics;
   private final AtomicLong reached;
   /** Held from the first row on: that it has failed is known to it alone. */
@@ -41,6 +42,8 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   KafkaReader(KafkaStream.Piece piece) {
     this.piece = piece;
     this.partition = UTF8String.fromString(piece.partition);
+    this.ticks = new Ticks(piece.ticks);
+    this.row.update(0, partition);
     this.metrics = Metrics.of(piece.service);
     this.reached = metrics.reached(piece.stream + "/" + piece.partition);
     this.reached.set(piece.begin);
@@ -81,10 +84,14 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     while (true) {
+      if (ticks.next(row, place.position())) {
+        return RecordStatus.newStatusWithArrivalTimeMs(System.currentTimeMillis());
+      }
       long left = Math.max(0, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime()));
-      if (step(Math.min(left, LONGEST_WAIT_MS))) {
+      if (step(ticks.millisUntilDue(Math.min(left, LONGEST_WAIT_MS)))) {
         return RecordStatus.newStatusWithArrivalTimeMs(row.getLong(2) / 1_000);
       }
+      ticks.caughtUp();
       if (left == 0) {
         return RecordStatus.newStatusWithoutArrivalTime(false);
       }
@@ -99,10 +106,11 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
       return false;
     }
     boolean timed = record.timestampType() != TimestampType.NO_TIMESTAMP_TYPE;
-    row.update(0, partition);
     row.update(1, record.offset());
     row.update(2, timed ? record.timestamp() * 1_000 : Metrics.nowMicros());
     row.update(3, UTF8String.fromBytes(record.value()));
+    row.update(4, null);
+    row.update(5, null);
     metrics.read(record.value().length, place.missed());
     return true;
   }

@@ -14,7 +14,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * {@code stream} (its name
  * in metrics), {@code start} (JSON: an offset for each partition; partitions that it does not name start at their
  * beginning), {@code service} (whose metrics count what is read), {@code group} (where readers note how far the
- * service has come; see {@link KafkaReader}).
+ * service has come; see {@link KafkaReader}), {@code ticks} (how many state partitions get ticks; see {@link Ticks}).
  */
 public final class KafkaSource implements TableProvider {
   @Override

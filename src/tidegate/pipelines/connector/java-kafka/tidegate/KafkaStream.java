@@ -72,6 +72,7 @@ final class KafkaStream extends OffsetStream {
     final long end;
     final String service;
     final String group;
+    final int ticks;
 
     Piece(String partition, long begin, long end, String settings, CaseInsensitiveStringMap options) {
       this.settings = settings;
@@ -82,6 +83,7 @@ final class KafkaStream extends OffsetStream {
       this.end = end;
       this.service = options.getOrDefault("service", "");
       this.group = options.getOrDefault("group", "");
+      this.ticks = options.getInt("ticks", 0);
     }
   }
 

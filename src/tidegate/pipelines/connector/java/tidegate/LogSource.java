@@ -12,7 +12,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>Options: {@code path} (the stream's folder), {@code start} (JSON: an offset for each partition; partitions that
  * it does not name start at their beginning), {@code service} (whose metrics count what is read), {@code marks} (a
- * folder; see {@link RealTimeReader}), {@code idle_ms} (the longest pause between two looks at an idle partition).
+ * folder; see {@link RealTimeReader}), {@code idle_ms} (the longest pause between two looks at an idle partition), {@code ticks} (how many state partitions
+ * get ticks; see {@link Ticks}).
  */
 public final class LogSource implements TableProvider {
   @Override

@@ -71,6 +71,7 @@ final class LogStream extends OffsetStream {
     final String service;
     final String marks;
     final long idleMillis;
+    final int ticks;
 
     Piece(String folder, String partition, long begin, long end, CaseInsensitiveStringMap options) {
       this.folder = folder;
@@ -81,6 +82,7 @@ final class LogStream extends OffsetStream {
       this.service = options.getOrDefault("service", "");
       this.marks = options.getOrDefault("marks", "");
       this.idleMillis = options.getLong("idle_ms", 5);
+      this.ticks = options.getInt("ticks", 0);
     }
   }
 

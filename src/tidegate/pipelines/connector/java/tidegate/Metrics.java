@@ -3,6 +3,7 @@ package tidegate;
 import java.time.Instant;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
@@ -26,6 +27,13 @@ public final class Metrics {
   private final AtomicLong flagged = new AtomicLong();
   private final AtomicLong dropped = new AtomicLong();
   private final AtomicLong skipped = new AtomicLong();
+  private final AtomicLong late = new AtomicLong();
+  private final AtomicLong filtered = new AtomicLong();
+  private final AtomicLong absorbed = new AtomicLong();
+  private final AtomicLong held = new AtomicLong();
+  private final Set<String> begun = ConcurrentHashMap.newKeySet();
+  private String run = "";
+  private volatile boolean isHeldKnown = true;
   private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
   private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
   private final AtomicLongArray within = new AtomicLongArray(BOUNDS.length + 1);
@@ -83,6 +91,42 @@ public final class Metrics {
     skipped.incrementAndGet();
   }
 
+  /** A record came after its window was closed. */
+  void late() {
+    late.incrementAndGet();
+  }
+
+  /** A filter removed a record, or a join found nothing for it. */
+  void filtered() {
+    filtered.incrementAndGet();
+  }
+
+  /** A record became part of a state that later results use, but gives no result by itself. */
+  void absorbed() {
+    absorbed.incrementAndGet();
+  }
+
+  /** The state took records that no result holds yet, or gave them up. */
+  void held(long change) {
+    held.addAndGet(change);
+  }
+
+  /**
+   * A state partition begins in a run of its query. If its state was read from a checkpoint that this run has not written,
+   * how many records it holds is not known.
+   */
+  synchronized void begin(String queryRun, String partition, boolean isRestored) {
+    if (!queryRun.equals(run)) {
+      run = queryRun;
+      begun.clear();
+      held.set(0);
+      isHeldKnown = true;
+    }
+    if (begun.add(partition) && isRestored) {
+      isHeldKnown = false;
+    }
+  }
+
   private static int bucket(long micros) {
     double place = Math.log(Math.max(1, micros)) / Math.log(2) * STEPS;
     return Math.min(BUCKETS - 1, (int) place);
@@ -99,10 +143,11 @@ public final class Metrics {
     }
     return String.format(
         "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
-            + "\"dropped\":%d,\"skipped\":%d,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
+            + "\"dropped\":%d,\"skipped\":%d,\"late\":%d,\"filtered\":%d,\"absorbed\":%d,\"held\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
             + "\"latencies\":%s,\"latency_micros\":%d}",
         of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
-        of.dropped.get(), of.skipped.get(), new LogOffset(of.positions()).json(),
+        of.dropped.get(), of.skipped.get(), of.late.get(), of.filtered.get(), of.absorbed.get(),
+        of.isHeldKnown ? of.held.get() : "null", new LogOffset(of.positions()).json(),
         quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0),
         of.within, of.waited.get());
   }

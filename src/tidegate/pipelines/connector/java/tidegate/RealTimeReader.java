@@ -27,7 +27,8 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private final LineReader lines;
   private final LogStream.Piece piece;
   private final UTF8String partition;
-  private final GenericInternalRow row = new GenericInternalRow(4);
+  private final GenericInternalRow row = new GenericInternalRow(6);
+  private final Ticks ticks;
   private final Metrics metrics;
   private final AtomicLong reached;
   private final Path marks;
@@ -38,6 +39,8 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     this.piece = piece;
     this.partition = UTF8String.fromString(piece.partition);
     this.lines = new LineReader(Path.of(piece.folder, piece.partition), piece.begin);
+    this.ticks = new Ticks(piece.ticks);
+    this.row.update(0, partition);
     this.metrics = Metrics.of(piece.service);
     this.reached = metrics.reached(piece.stream + "/" + piece.partition);
     this.reached.set(piece.begin);
@@ -69,9 +72,10 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     long pause = 1;
     for (int looks = 1; ; looks++) {
-      if (step()) {
+      if (ticks.next(row, lines.position()) || step()) {
         return RecordStatus.newStatusWithArrivalTimeMs(System.currentTimeMillis());
       }
+      ticks.caughtUp();
       long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
       if (left <= 0) {
         return RecordStatus.newStatusWithoutArrivalTime(false);
@@ -80,7 +84,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
         pause = Math.min(piece.idleMillis, pause * 2);
       }
       try {
-        Thread.sleep(Math.max(1, Math.min(pause, left)));
+        Thread.sleep(Math.max(1, Math.min(pause, ticks.millisUntilDue(left))));
       } catch (InterruptedException stopped) {
         throw new InterruptedIOException();
       }
@@ -97,10 +101,11 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     if (line == null) {
       return false;
     }
-    row.update(0, partition);
     row.update(1, lines.position() - line.length - 1);
     row.update(2, Metrics.nowMicros());
     row.update(3, UTF8String.fromBytes(line));
+    row.update(4, null);
+    row.update(5, null);
     metrics.read(line.length + 1, lines.missed());
     reached.set(lines.position());
     return true;

@@ -14,13 +14,20 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A stream of a log as Spark sees it, for micro-batches and for real-time mode. */
 final class StreamTable implements Table, SupportsRead {
-  /** {@code position} is the record's offset, {@code arrived} when it came, in microseconds. */
+  /**
+   * {@code position} is the record's offset, {@code arrived} when it came, in microseconds.
+   *
+   * <p>A tick has no {@code value}. {@code tick} is the state partition that it is for; {@code caught_up} is when the reader
+   * last had nothing left to read, in microseconds, or null if not since the tick before.
+   */
   static final StructType SCHEMA =
       new StructType()
           .add("partition", DataTypes.StringType, false)
           .add("position", DataTypes.LongType, false)
           .add("arrived", DataTypes.LongType, false)
-          .add("value", DataTypes.StringType, false);
+          .add("value", DataTypes.StringType, true)
+          .add("tick", DataTypes.IntegerType, true)
+          .add("caught_up", DataTypes.LongType, true);
 
   /** What opens a stream by the options of its reader. */
   interface Opening {

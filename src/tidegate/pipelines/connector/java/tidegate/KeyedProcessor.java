@@ -1,0 +1,217 @@
+package tidegate;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Supplier;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.ImplicitGroupingKeyTracker;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.streaming.StatefulProcessor;
+import org.apache.spark.sql.streaming.TTLConfig;
+import org.apache.spark.sql.streaming.TimeMode;
+import org.apache.spark.sql.streaming.TimerValues;
+import org.apache.spark.sql.streaming.ValueState;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Runs one stage with state: feeds a {@link StateShape} with records in the order of their arrival, and with the keys
+ * whose timers the watermark has passed.
+ *
+ * <p>Ticks reach every state partition every 100 ms, also in silence. They carry the clocks of the sources. Watermark and
+ * timers are stored under the key of the ticks, so that a restart finds them. Spark runs one instance for each state
+ * partition and batch, on one thread.
+ */
+public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
+  private static final long serialVersionUID = 1L;
+
+  private final StatePlan plan;
+  private transient StateShape shape;
+  private transient ValueState<byte[]> marks;
+  private transient KeyTimers timers;
+  private transient Watermark watermark;
+  private transient String partition;
+  private transient String tickKey;
+  private transient boolean loaded;
+  private transient List<Row> output;
+  private transient org.apache.spark.sql.streaming.MapState<String, Boolean> storedTimers;
+  private transient Metrics metrics;
+
+  KeyedProcessor(StatePlan plan) {
+    this.plan = plan;
+  }
+
+  /** Adds the stage to a frame whose columns are those that {@link StateRecord} reads. */
+  public static Dataset<Row> apply(Dataset<Row> input, String plan) {
+    return input
+        .groupBy(functions.col("k"))
+        .as(Encoders.STRING(), Encoders.row(input.schema()))
+        .transformWithState(
+            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(new StatePlan(plan)),
+            TimeMode.None(), OutputMode.Update(), Encoders.row(StateRecord.OUTPUT));
+  }
+
+  @Override
+  public void init(OutputMode mode, TimeMode time) {
+    marks = getHandle().getValueState("marks", Encoders.BINARY(), TTLConfig.NONE());
+    storedTimers = getHandle().getMapState("timers", Encoders.STRING(), Encoders.BOOLEAN(), TTLConfig.NONE());
+    shape = StateShape.of(plan, getHandle());
+    metrics = Metrics.of(plan.service);
+  }
+
+  /** Reads watermark and timers; not in {@code init}, which also runs on the driver, where there is no state. */
+  private void load() {
+    int number = TaskContext.getPartitionId();
+    partition = plan.stage + "/" + number;
+    tickKey = plan.tickKeys.get(number);
+    under(tickKey, () -> {
+      byte[] saved = marks.get();
+      metrics.begin(getHandle().getQueryInfo().getRunId().toString(), partition, saved != null);
+      watermark = new Watermark(plan.sources, plan.idle, saved);
+      timers = new KeyTimers(storedTimers);
+      return null;
+    });
+    shape.begin(this);
+    loaded = true;
+  }
+
+  @Override
+  public Iterator<Row> handleInputRows(String key, Iterator<Row> rows, TimerValues none) {
+    if (!loaded) {
+      load();
+    }
+    output = new ArrayList<>();
+    while (rows.hasNext()) {
+      handle(new StateRecord(rows.next()));
+    }
+    return CollectionConverters.asScala(output.iterator());
+  }
+
+  private void handle(StateRecord record) {
+    switch (record.kind) {
+      case StateRecord.TICK:
+        long before = watermark.value();
+        watermark.tick(record.source, record.clock);
+        boolean fired = fireTimers();
+        if (watermark.value() != before) {
+          marks.update(watermark.save());
+        }
+        if (!fired) {
+          forwardTicks();
+        }
+        return;
+      case StateRecord.PASSED:
+        output.add(row(StateRecord.PASSED, record, record.clock));
+        return;
+      default:
+        if (record.clock == null) {
+          watermark.record(record.source, record.time);
+        }
+        shape.take(record);
+        if (timers.isDue(watermark.value())) {
+          fireTimers();
+        }
+    }
+  }
+
+  /** Hands the keys whose timers are due to the shape, earliest first; true if there were any. */
+  private boolean fireTimers() {
+    boolean fired = false;
+    while (timers.isDue(watermark.value())) {
+      for (String key : under(tickKey, timers::poll)) {
+        under(key, () -> {
+          shape.due(key);
+          return null;
+        });
+      }
+      fired = true;
+    }
+    if (fired) {
+      forwardTicks();
+    }
+    return fired;
+  }
+
+  /** Tells the next stage how far this one is: everything that it will still give is later than that. */
+  private void forwardTicks() {
+    if (plan.nextPartitions == 0 || watermark.value() == Long.MIN_VALUE) {
+      return;
+    }
+    String clock = "=" + (watermark.value() - shape.delay());
+    for (int n = 0; n < plan.nextPartitions; n++) {
+      output.add(RowFactory.create(
+          StateRecord.TICK, n, partition, clock, null, null, null, null, null, null, null, null, null));
+    }
+  }
+
+  /** Runs work on the state of another key of this partition. */
+  private <T> T under(String key, Supplier<T> work) {
+    var own = ImplicitGroupingKeyTracker.getImplicitKeyOption();
+    ImplicitGroupingKeyTracker.setImplicitKey(key);
+    try {
+      return work.get();
+    } finally {
+      if (own.isDefined()) {
+        ImplicitGroupingKeyTracker.setImplicitKey(own.get());
+      } else {
+        ImplicitGroupingKeyTracker.removeImplicitKey();
+      }
+    }
+  }
+
+  // What shapes call ----------------------------------------------------------------
+
+  long watermark() {
+    return watermark.value();
+  }
+
+  Metrics metrics() {
+    return metrics;
+  }
+
+  /** Lets {@link StateShape#due} be called for the key when the watermark has reached the time. */
+  void addTimer(long time, String key) {
+    under(tickKey, () -> {
+      timers.add(time, key);
+      return null;
+    });
+  }
+
+  /** Gives the result of a window. */
+  void emit(String key, long start, long end, long revision, long arrived, String[] events, String[] values) {
+    output.add(RowFactory.create(
+        StateRecord.RESULT, null, null, null, key, start, end, revision, arrived, null, listed(events), listed(values),
+        null));
+  }
+
+  /** Gives a record, with events that belong to it. */
+  void emit(StateRecord record, String[] events) {
+    output.add(RowFactory.create(
+        StateRecord.RESULT, null, record.source, null, record.key, record.time, record.time, 0L, record.arrived,
+        record.event, listed(events), null, null));
+  }
+
+  /** Refuses a record that came after its window was closed. */
+  void refuseLate(StateRecord record, String reason) {
+    metrics.late();
+    if (!plan.onLate.equals("drop")) {
+      output.add(row(StateRecord.LATE, record, reason));
+    }
+  }
+
+  private static Object listed(String[] texts) {
+    return texts == null ? null : CollectionConverters.asScala(Arrays.asList(texts)).toSeq();
+  }
+
+  private static Row row(int kind, StateRecord record, String reason) {
+    return RowFactory.create(
+        kind, null, record.source, record.tie, record.id, record.time, null, 0L, record.arrived, record.event, null, null,
+        reason);
+  }
+}

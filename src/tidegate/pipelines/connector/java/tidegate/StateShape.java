@@ -1,0 +1,70 @@
+package tidegate;
+
+import java.time.Instant;
+import org.apache.spark.sql.streaming.StatefulProcessorHandle;
+
+/** One shape of state: what it keeps for a key, and what it gives for a record or a timer. */
+abstract class StateShape {
+  final StatePlan plan;
+  KeyedProcessor processor;
+
+  StateShape(StatePlan plan) {
+    this.plan = plan;
+  }
+
+  static StateShape of(StatePlan plan, StatefulProcessorHandle handle) {
+    switch (plan.shape) {
+      case "windows":
+        return new WindowShape(plan, handle);
+      case "count":
+        return new CountShape(plan, handle);
+      case "join":
+        return new JoinShape(plan, handle);
+      case "tuple_join":
+        return new TupleJoinShape(plan, handle);
+      case "latest":
+      case "previous":
+      case "distinct":
+        return new LatestShape(plan, handle);
+      case "pattern":
+        return new PatternShape(plan, handle);
+      default:
+        throw new IllegalArgumentException("unknown shape of state: " + plan.shape);
+    }
+  }
+
+  void begin(KeyedProcessor processor) {
+    this.processor = processor;
+  }
+
+  /** Takes a record. The state of its key is selected. */
+  abstract void take(StateRecord record);
+
+  /** Called when the watermark has passed a timer of the key. The state of the key is selected. */
+  void due(String key) {}
+
+  /** How far behind the watermark the event time of a later result may be. */
+  long delay() {
+    return plan.lateness;
+  }
+
+  /** A time plus a length, without overflow. */
+  static long plus(long time, long length) {
+    return time > Long.MAX_VALUE - length ? Long.MAX_VALUE : time + length;
+  }
+
+  static String text(long micros) {
+    return Instant.ofEpochSecond(Math.floorDiv(micros, 1_000_000L), Math.floorMod(micros, 1_000_000L) * 1_000).toString();
+  }
+
+  /** A number as text of one length that sorts like the number. */
+  static String digits(long number) {
+    String text = Long.toUnsignedString(number ^ Long.MIN_VALUE);
+    return "00000000000000000000".substring(text.length()) + text;
+  }
+
+  /** The number that {@link #digits} wrote. */
+  static long number(String digits) {
+    return Long.parseUnsignedLong(digits) ^ Long.MIN_VALUE;
+  }
+}

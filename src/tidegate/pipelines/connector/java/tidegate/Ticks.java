@@ -1,0 +1,58 @@
+package tidegate;
+
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+
+/**
+ * The ticks of one reader in real-time mode: every 100 ms a row for each state partition, also in silence.
+ *
+ * <p>They do not move the reader's offset. The first ones come before the first record.
+ */
+final class Ticks {
+  static final long INTERVAL_MS = 100;
+
+  private final int partitions;
+  private long due = System.nanoTime();
+  private int left;
+  private long caughtUp = -1;
+  private long told = -1;
+
+  Ticks(int partitions) {
+    this.partitions = partitions;
+  }
+
+  /** Notes that there is nothing to read now. */
+  void caughtUp() {
+    if (partitions > 0) {
+      caughtUp = Metrics.nowMicros();
+    }
+  }
+
+  /** Milliseconds until the next tick; very many if there are none. */
+  long millisUntilDue(long most) {
+    return partitions == 0 ? most : Math.min(most, Math.max(0, (due - System.nanoTime()) / 1_000_000 + 1));
+  }
+
+  /** Writes the next tick into a row; false if none is due. */
+  boolean next(GenericInternalRow row, long position) {
+    if (partitions == 0) {
+      return false;
+    }
+    if (left == 0) {
+      long now = System.nanoTime();
+      if (now < due) {
+        return false;
+      }
+      due = now + INTERVAL_MS * 1_000_000;
+      left = partitions;
+      told = caughtUp;
+      caughtUp = -1;
+    }
+    left--;
+    row.update(1, position);
+    row.update(2, Metrics.nowMicros());
+    row.update(3, null);
+    row.update(4, left);
+    row.update(5, told < 0 ? null : (Object) told);
+    return true;
+  }
+}

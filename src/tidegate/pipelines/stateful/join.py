@@ -1,0 +1,84 @@
+"""`join` on the state engine: by time or by tuple windows, of two or more inputs, inner or outer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.model import Schema
+from tidegate.pipelines.operators import windows
+from tidegate.pipelines.stateful import stage
+from tidegate.pipelines.stateful.stage import Flow, Side, Stages
+from tidegate.pipelines.types import spark_type
+from tidegate.services.operators import Join
+from tidegate.services.schema_inference import joined_name
+
+
+def apply(flows: Sequence[Flow], names: Sequence[str], operator: Join, after: Schema, stages: Stages) -> Flow:
+    """Give every combination of events of all inputs once; `names` are those of the inputs."""
+    rows, sources = stage.add(
+        stages,
+        [Side(flow, windows.key_text(operator.on), stage.as_json(flow.schema)) for flow in flows],
+        _settings(operator),
+    )
+    events = [stage.from_json(F.get("events", F.lit(n)), stage.event_type(flow)) for n, flow in enumerate(flows)]
+    for n, event in enumerate(events):
+        rows = rows.withColumn(f"_event{n}", event)
+    sides = [F.col(f"_event{n}") for n in range(len(flows))]
+    place = _place(sides)
+    themes = reduce(_both_themes, (each.getField("_themes") for each in sides))
+    own = {
+        "_id": place,
+        "_key": place,
+        "_time": F.coalesce(*(each.getField("_time") for each in sides)),
+        "_themes": themes,
+        "_clock": F.coalesce(*(each.getField("_clock") for each in sides)),
+        "_position": F.lit(0),
+        "_child": F.lit(0),
+        "_revision": F.lit(0),
+    }
+    return stage.results(rows, _attributes(flows, names, sides, operator, after), own, after, sources)
+
+
+def _settings(operator: Join) -> dict[str, Any]:
+    if operator.window is not None:
+        return {"shape": "tuple_join", "length": operator.window.length, "slide": operator.window.slide}
+    return {
+        "shape": "join",
+        "within": stage.micros(operator.within_s or 0.0),
+        "lateness": stage.micros(operator.lateness_s),
+        "how": operator.how,
+    }
+
+
+def _place(sides: Sequence[Column]) -> Column:
+    """The ids of all events, joined so that no other events give the same text. A missing event is empty."""
+    first, *others = (F.coalesce(windows.escaped(each.getField("_id"), "%+"), F.lit("")) for each in sides)
+    *middle, last = others
+    return F.concat_ws("+", first, *middle, last)
+
+
+def _both_themes(a: Column, b: Column) -> Column:
+    return F.coalesce(F.array_union(a, b), a, b)
+
+
+def _attributes(
+    flows: Sequence[Flow], names: Sequence[str], sides: Sequence[Column], operator: Join, after: Schema
+) -> Mapping[str, Column]:
+    """The attributes of all inputs; those that they agree on come once, from whichever input has the event."""
+    found: dict[str, Column] = {name: F.coalesce(*(each.getField(name) for each in sides)) for name in operator.on}
+    for n, (flow, side) in enumerate(zip(flows, sides, strict=True)):
+        for field in flow.schema.root:
+            if field.name in operator.on:
+                continue
+            name = field.name if field.name not in found else joined_name(names[n], field.name)
+            found[name] = side.getField(field.name)
+    time = flows[0].schema.event_time
+    if operator.how == "full" and time is not None and time not in operator.on:
+        # An event without a left one has the time of the first input that is there.
+        found[time] = F.coalesce(*(each.getField("_time") for each in sides))
+    return {field.name: found[field.name].cast(spark_type(field.type)) for field in after.root}

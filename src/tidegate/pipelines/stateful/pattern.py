@@ -1,0 +1,83 @@
+"""`pattern` on the state engine."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as spark
+
+from tidegate.filters import Filter
+from tidegate.model import Schema
+from tidegate.model.types import Array
+from tidegate.pipelines.filters import truth
+from tidegate.pipelines.operators import windows
+from tidegate.pipelines.records import col
+from tidegate.pipelines.stateful import stage
+from tidegate.pipelines.stateful.stage import Flow, Side, Stages
+from tidegate.pipelines.types import spark_type
+from tidegate.services.operators import Pattern, PatternStep
+
+
+def apply(flow: Flow, operator: Pattern, after: Schema, stages: Stages) -> Flow:
+    """Give one event for each match, with the events that each step took."""
+    arguments = [F.coalesce(_condition(each, flow.schema), F.lit(False)) for each in operator.steps]
+    settings = {
+        "shape": "pattern",
+        "lateness": stage.micros(operator.lateness_s),
+        "within": -1 if operator.within_s is None else stage.micros(operator.within_s),
+        "steps": [
+            {
+                "least": each.least,
+                "most": each.most,
+                "for": -1 if each.for_s is None else stage.micros(each.for_s),
+                "absent": each.absent,
+            }
+            for each in operator.steps
+        ],
+    }
+    if operator.span is not None:
+        attribute, limit = operator.span
+        settings |= {"span": len(arguments), "span_limit": limit}
+        arguments.append(col(attribute).cast("double"))
+    side = Side(flow, windows.key_text(operator.by), stage.as_json(flow.schema), tuple(arguments))
+    rows, sources = stage.add(stages, [side], settings)
+    end = F.timestamp_micros("end")
+    key = F.concat("k", F.lit("@"), windows.time_text(F.timestamp_micros("start")), F.lit("+"), windows.time_text(end))
+    own = {
+        "_id": key,
+        "_key": key,
+        "_time": end,
+        "_clock": end,
+        "_position": F.lit(0),
+        "_child": F.lit(0),
+        "_revision": F.lit(0),
+    }
+    return stage.results(rows, _attributes(flow, operator, after), own, after, sources)
+
+
+def _condition(step: PatternStep, schema: Schema) -> Column:
+    return F.lit(True) if step.where is None else truth(Filter(step.where, schema))
+
+
+def _attributes(flow: Flow, operator: Pattern, after: Schema) -> dict[str, Column]:
+    found = {
+        "match_start": F.timestamp_micros("start"),
+        "match_end": F.timestamp_micros("end"),
+    }
+    for n, name in enumerate(operator.by):
+        field = flow.schema.root.get(name)
+        assert field is not None
+        found[name] = windows.key_value(F.col("k"), n, field.type)
+    kind = spark.ArrayType(stage.event_type(flow))
+    for n, step in enumerate(operator.steps):
+        field = after.root.get(step.name)
+        if field is None:
+            continue
+        events = F.transform(stage.from_json(F.get("events", F.lit(n)), kind), lambda each: _plain(each, flow.schema))
+        found[step.name] = events if isinstance(field.type, Array) else F.get(events, F.lit(0))
+    return {field.name: found[field.name].cast(spark_type(field.type)) for field in after.root}
+
+
+def _plain(event: Column, schema: Schema) -> Column:
+    """An event without the columns of our own."""
+    return F.struct(*(event.getField(field.name).alias(field.name) for field in schema.root))

@@ -1,0 +1,113 @@
+"""Compiles the operators of a service with state, one after the other, for the state engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from tidegate.model import Schema
+from tidegate.pipelines.operators import enrich, project
+from tidegate.pipelines.operators import filter as filtering
+from tidegate.pipelines.resources import RunnerResources
+from tidegate.pipelines.stateful import aggregate, join, latest, pattern, sort
+from tidegate.pipelines.stateful.stage import Flow, Stages, Timing, with_frame
+from tidegate.services.definitions import Service
+from tidegate.services.operators import (
+    Aggregate,
+    Branch,
+    Custom,
+    Deduplicate,
+    Enrich,
+    Filter,
+    Incremental,
+    Join,
+    Lookup,
+    Merge,
+    Operator,
+    Pattern,
+    Previous,
+    Project,
+    Sort,
+)
+
+
+@dataclass
+class Context:
+    """What the compilation of one service needs."""
+
+    service: Service
+    schemas: Sequence[Schema]
+    """The schema after each operator."""
+    timing: Timing
+    total: int
+    """How many stages with state there are."""
+    resources: RunnerResources
+    read: Callable[[str], Flow]
+    """Reads an input, each call by another query of Spark's plan."""
+    stages: Stages = field(init=False)
+    inputs: Mapping[str, Flow] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stages = Stages(self.timing, self.total)
+        self.inputs = {name: self.read(name) for name in self.service.inputs}
+
+
+def compile_pipeline(context: Context) -> DataFrame:
+    """Return the frame of results, with ticks and refused records."""
+    service = context.service
+    flows = [context.inputs[name] for name in service.main]
+    names = list(service.main)
+    for operator, after in zip(service.pipeline, context.schemas, strict=True):
+        flow = _apply(context, operator, flows, names, after)
+        flows, names = [flow], [service.name]
+    return flows[0].frame
+
+
+def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: Sequence[str], after: Schema) -> Flow:
+    flow, stages, service = flows[0], context.stages, context.service
+    match operator:
+        case Merge():
+            return _union([*flows, *(_branch(context, each) for each in operator.inputs)], after)
+        case Join():
+            branches = [*flows, *(_branch(context, each) for each in operator.inputs)]
+            named = [*names, *(each.stream for each in operator.inputs)]
+            return join.apply(branches, named, operator, after, stages)
+        case Lookup():
+            table = _branch(context, Branch(operator.stream, operator.filter))
+            return latest.look_up(flow, table, operator, after, stages)
+        case Previous():
+            return latest.previous(flow, operator, after, stages)
+        case Deduplicate():
+            return latest.deduplicate(flow, operator, stages)
+        case Aggregate() | Incremental():
+            return aggregate.apply(flow, operator, after, stages)
+        case Sort():
+            return sort.apply(flow, operator, stages)
+        case Pattern():
+            return pattern.apply(flow, operator, after, stages)
+        case Filter():
+            return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, service.name))
+        case Project():
+            return Flow(project.apply(flow.frame, operator, flow.schema, after), after, flow.sources)
+        case Enrich():
+            frame = enrich.apply(flow.frame, operator, flow.schema, after, context.resources, service.origin)
+            return Flow(frame, after, flow.sources)
+        case Custom():
+            raise AssertionError("a custom function runs in micro-batches")
+
+
+def _branch(context: Context, branch: Branch) -> Flow:
+    """One more input of an operator, filtered."""
+    flow = context.inputs[branch.stream]
+    if branch.filter is None:
+        return flow
+    return with_frame(flow, filtering.apply(flow.frame, branch.filter, flow.schema, context.service.name))
+
+
+def _union(flows: Sequence[Flow], after: Schema) -> Flow:
+    frame = flows[0].frame
+    for flow in flows[1:]:
+        frame = frame.unionByName(flow.frame, allowMissingColumns=True)
+    return Flow(frame, after, tuple(dict.fromkeys(source for flow in flows for source in flow.sources)))

@@ -1,0 +1,62 @@
+"""`sort` and top-N on the state engine."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as spark
+
+from tidegate.pipelines.operators import windows
+from tidegate.pipelines.operators.sort import compare
+from tidegate.pipelines.stateful import aggregate, stage
+from tidegate.pipelines.stateful.stage import Flow, Side, Stages
+from tidegate.services.operators import CountWindow, Sort, TimeWindow
+
+
+def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
+    """Give the events of a window in order when it closes; with a limit the first of them."""
+    match operator.window:
+        case TimeWindow() as window:
+            rows, sources = _time_arrays(flow, operator, window, stages)
+            place = windows.time_text(F.timestamp_micros("end"))
+            clock = F.timestamp_micros(F.col("end") - 1)
+        case CountWindow() as window:
+            rows, sources = aggregate.count_arrays(flow, window, operator.per, stages)
+            place = F.col("revision").cast("string")
+            clock = F.col("_event._clock")
+    ordered = F.array_sort("_events", lambda a, b: compare(operator.by, flow.schema, a, b))
+    if operator.limit is not None:
+        ordered = F.slice(ordered, 1, operator.limit)
+    # Ticks and refused records have no events, and pass.
+    each = rows.select("*", F.posexplode_outer(ordered).alias("_ordinal", "_event"))
+    event = F.col("_event")
+    attributes = {field.name: event.getField(field.name) for field in flow.schema.root}
+    group = F.when(F.col("k") == "*", F.lit("")).otherwise(F.col("k"))
+    own = stage.carried(event) | {
+        "_id": F.concat(event.getField("_id"), F.lit("@"), place),
+        "_key": F.concat(group, F.lit("@"), place, F.lit("/"), F.col("_ordinal").cast("string")),
+        "_clock": clock,
+        "_child": F.col("_ordinal"),
+        "_position": F.lit(0),
+    }
+    named = each.withColumn("source", F.when(F.col("kind") != 0, F.col("source")))
+    return stage.results(named, attributes, own, flow.schema, sources)
+
+
+def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages) -> tuple[DataFrame, tuple[str, ...]]:
+    """Windows by time as rows of the engine, with `_events`: the events of each, by time."""
+    settings = {
+        "shape": "windows",
+        "windows": "time",
+        "length": stage.micros(window.length_s),
+        "slide": stage.micros(window.slide_s),
+        "offset": stage.micros(window.offset_s),
+        "zone": window.zone or "",
+        "lateness": stage.micros(window.lateness_s),
+        "aggregates": [{"name": "collect(event)", "function": "collect", "argument": 0}],
+    }
+    event = stage.as_json(flow.schema)
+    side = Side(flow, windows.key_text(operator.per), F.col("_raw"), (event,))
+    rows, sources = stage.add(stages, [side], settings)
+    kind = spark.ArrayType(stage.event_type(flow))
+    return rows.withColumn("_events", stage.from_json(F.get("values", F.lit(0)), kind)), sources
