@@ -172,6 +172,10 @@ class RegistryError(TidegateError):
     """A request that the registry can't fulfil or refuses."""
 
 
+class RegistryUnreachable(RegistryError):  # noqa: N818 - reads as the state it reports
+    """A registry whose database can't be reached, is full or is locked now. The same request may succeed later."""
+
+
 class NotRegistered(RegistryError):  # noqa: N818 - reads as the state it reports
     """A stream, service, subscription or key that does not exist."""
 
@@ -189,16 +193,23 @@ class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it repo
 
 
 class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
-    """New versions of services that are incompatible with existing subscriptions."""
+    """New versions of services that break existing subscribers, or of raw streams that break their producers."""
 
-    def __init__(self, changes: Mapping[str, Sequence[str]]) -> None:
-        """`changes` has, for each service, a sentence per incompatible change."""
+    def __init__(
+        self, changes: Mapping[str, Sequence[str]], streams: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`changes` has, for each service, a sentence per incompatible change; `streams` the same per raw stream."""
         self.changes = {name: tuple(sentences) for name, sentences in changes.items()}
-        lines = [f"services.{name}: {sentence}" for name, sentences in self.changes.items() for sentence in sentences]
-        super().__init__("\n".join(["this breaks existing subscribers (force applies it all the same):", *lines]))
+        self.streams = {name: tuple(sentences) for name, sentences in (streams or {}).items()}
+        lines: list[str] = []
+        for kind, party, broken in (("streams", "producers", self.streams), ("services", "subscribers", self.changes)):
+            if broken:
+                lines.append(f"this breaks existing {party} (force applies it all the same):")
+                lines += [f"{kind}.{name}: {sentence}" for name, sentences in broken.items() for sentence in sentences]
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.changes,)
+        return type(self), (self.changes, self.streams)
 
 
 class SubscriptionError(TidegateError):
@@ -212,7 +223,7 @@ class SubscriptionError(TidegateError):
         return type(self), (self.problems,)
 
 
-class SubscriptionEnded(TidegateError):  # noqa: N818 - a state, not a mistake
+class EndedSubscription(TidegateError):  # noqa: N818 - a state, not a mistake
     """A subscription that has ended: its service was removed or changed, or its owner may no longer read it."""
 
 
@@ -249,11 +260,26 @@ class LogError(TidegateError):
 
 
 class LogUnreachable(LogError):  # noqa: N818 - reads as the state it reports
-    """A log that does not answer at the moment."""
+    """A log that does not answer at the moment. Says nothing about its streams: they may all be there."""
+
+
+class StreamNotFound(LogError):  # noqa: N818 - reads as the state it reports
+    """A stream that the log does not have: the log has answered, and said so."""
 
 
 class CursorError(LogError):
     """A text that is not a cursor, or a cursor that does not belong to the stream."""
+
+
+def is_permanent(error: LogError) -> bool:
+    """Return True if the same request would fail again: the stream or the cursor is gone.
+
+    All other errors of a log are of the moment, and whoever reads it tries again from the same cursor.
+
+    >>> is_permanent(LogUnreachable("no answer")), is_permanent(StreamNotFound("no stream 'gps'"))
+    (False, True)
+    """
+    return isinstance(error, StreamNotFound | CursorError)
 
 
 class IngestError(TidegateError):

@@ -275,3 +275,17 @@ def test_pages_continue_at_cursors_and_start_times(world: World) -> None:
         assert len(client.events("gps", since=timedelta(minutes=10)).events) == 5
         with pytest.raises(ClientError, match="with a time zone"):
             client.events("gps", since=datetime(2026, 1, 1))  # noqa: DTZ001 - the missing time zone is the error
+
+
+def test_arguments_of_a_wrong_type_are_refused_before_a_request() -> None:
+    wrong: Any = 60
+    with Client("http://127.0.0.1:9") as client:
+        for call in (client.events, client.subscribe, client.create_subscription):
+            with pytest.raises(ClientError, match=r"params: expected a list of values such as \[60\], not 60"):
+                call("gps", "speed > %0", params=wrong)
+            with pytest.raises(ClientError, match=r"params: expected a list of values such as \[60\], not '60'"):
+                call("gps", "speed > %0", params="60")
+            with pytest.raises(ClientError, match=r"since: expected a datetime, a timedelta, or text .*, not 60"):
+                call("gps", since=wrong)
+        with pytest.raises(ClientError, match="params: expected a list of values"):
+            client.change_subscription("s", params=wrong)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.delivery.batch import Events
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 Given = tuple[str, str, str]
 """Subscriber, event and the cursor behind it."""
@@ -19,7 +19,7 @@ class Recording(Sink):
     def __init__(self, room_for: int = 1_000_000, *, strict: bool = False) -> None:
         super().__init__()
         self.given: list[Given] = []
-        self.notices: list[Notice] = []
+        self.notices: list[DeliveryNotice] = []
         self.room_for, self.strict = room_for, strict
         self._held = 0
         self._free = asyncio.Event()
@@ -44,7 +44,7 @@ class Recording(Sink):
     async def drain(self) -> None:
         await self._free.wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:  # noqa: ARG002
         self.notices.append(notice)
 
     def make_room(self) -> None:

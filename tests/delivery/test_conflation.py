@@ -20,7 +20,7 @@ from tidegate.delivery.conflation import Conflating, reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.lane import Lane
-from tidegate.delivery.subscriber import LaneMembership, Notice, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, LaneMembership, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 
@@ -74,7 +74,7 @@ class Marked(Recording):
 
     before = -1
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         super().send_notice(subscriber, notice)
         self.before = len(self.given)
 

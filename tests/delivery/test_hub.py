@@ -20,9 +20,9 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.start import NOW, Start
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.errors import NotRegistered
+from tidegate.errors import LogError, NotRegistered
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, Retention, SegmentLog
+from tidegate.logs import Cursor, EventLog, RetentionLimits, SegmentLog
 from tidegate.model import Schema
 
 SCHEMA = Schema({"n": "int64", "speed": "float64"})
@@ -38,7 +38,7 @@ def record(partition: str, n: int, **more: Any) -> bytes:
 
 
 @asynccontextmanager
-async def hub_on(log: SegmentLog) -> AsyncIterator[Hub]:
+async def hub_on(log: EventLog) -> AsyncIterator[Hub]:
     hub = Hub(log)
     hub.serve({"gps": SCHEMA})
     try:
@@ -226,7 +226,7 @@ def test_expired_events_are_reported_as_a_gap(tmp_path: Path) -> None:
         begin = log.begin("gps")
         for n in range(20):
             log.append("gps", "a.0", [record("a.0", n)])
-        log.expire("gps", Retention(size_bytes=300))
+        log.expire("gps", RetentionLimits(size_bytes=300))
         left = len(log.read("gps", log.begin("gps"), 100).records)
         async with hub_on(log) as hub:
             sink = Recording()
@@ -254,6 +254,63 @@ def test_stream_that_was_created_again_is_reported_as_a_gap(log: SegmentLog) -> 
             await until(lambda: len(sink.given) == 4, "the event of the new stream")
             assert [notice.kind for notice in sink.notices] == ["gap"]
             assert sink.ids("s")[-1] == "a.0:77"
+
+    run(work())
+
+
+class CountingLog(SegmentLog):
+    """A log that counts the waits that failed."""
+
+    failures = 0
+
+    def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
+        try:
+            return super().wait(stream, cursor, timeout_s)
+        except LogError:
+            self.failures += 1
+            raise
+
+
+def test_live_subscriber_keeps_its_cursor_while_the_log_cannot_be_read(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = CountingLog(tmp_path)
+        log.create("gps", ["a.0"])
+        log.append("gps", "a.0", [record("a.0", 0)])
+        generation = tmp_path / "gps" / "generation"
+        async with hub_on(log) as hub:
+            sink = Recording()
+            await live_with(hub, subscriber("s", "", sink, log.begin("gps")))
+            generation.rename(tmp_path / "aside")
+            generation.symlink_to(generation)  # the system refuses to open it
+            await until(lambda: log.failures > 1, "reads to fail")
+            assert hub.counts()["gps"]["live"] == 1
+            (tmp_path / "aside").replace(generation)
+            log.append("gps", "a.0", [record("a.0", 1)])
+            await until(lambda: len(sink.given) > 1, "the next event")
+            assert sink.ids("s") == ["a.0:0", "a.0:1"]
+            assert sink.notices == []
+
+    run(work())
+
+
+def test_deleted_stream_keeps_the_cursor_and_reports_a_gap_when_it_is_created_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = SegmentLog(tmp_path)
+        log.create("gps", ["a.0"])
+        log.append("gps", "a.0", [record("a.0", 0)])
+        async with hub_on(log) as hub:
+            sink = Recording()
+            each = subscriber("s", "", sink, log.begin("gps"))
+            await live_with(hub, each)
+            cursor = each.position
+            log.delete("gps")
+            await until(lambda: hub.counts()["gps"]["behind"] == 1, "the subscriber to leave live")
+            assert each.position == cursor
+            log.create("gps", ["a.0"])
+            log.append("gps", "a.0", [record("a.0", 5)])
+            await until(lambda: len(sink.given) > 1, "the event of the new stream")
+            assert [notice.kind for notice in sink.notices] == ["gap"]
+            assert sink.ids("s") == ["a.0:0", "a.0:5"]
 
     run(work())
 

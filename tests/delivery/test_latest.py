@@ -20,9 +20,9 @@ from tidegate.delivery import latest as latests
 from tidegate.delivery import snapshot_sender
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest, newest, stretch
-from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Subscriber
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, Retention, SegmentLog
+from tidegate.logs import Cursor, RetentionLimits, SegmentLog
 
 PARTITIONS = ("a.0", "b.0")
 
@@ -75,7 +75,7 @@ TEXTS: dict[str, Callable[[dict[str, Any]], bool]] = {
 class Watching(Recording):
     """Records how many events came before the notice `latest`."""
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         super().send_notice(subscriber, notice)
         if notice.kind == "latest":
             self.before = len(self.given)
@@ -235,7 +235,7 @@ def test_expired_events_before_the_snapshot_are_reported_as_a_gap(tmp_path: Path
         appender = Appender(log)
         for _ in range(20):
             appender.append("a.0", 1)
-        log.expire("gps", Retention(size_bytes=300))
+        log.expire("gps", RetentionLimits(size_bytes=300))
         async with hub_on(log) as hub:
             sink = Watching()
             each = begin(hub, "", sink, first)

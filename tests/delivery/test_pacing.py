@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.delivery.pacing import Pacing, paced
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 
 class LimitedSink(Sink):
@@ -36,7 +36,7 @@ class LimitedSink(Sink):
     async def drain(self) -> None:
         self.max_events += 1
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         raise NotImplementedError
 
 

@@ -21,7 +21,7 @@ from tidegate.errors import RegistryError
 from tidegate.logs import SegmentLog
 from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
-from tidegate.subscriptions import PushTarget, Subscription, Webhook, new_secret
+from tidegate.subscriptions import PushTarget, SubscriptionRecord, Webhook, new_secret
 
 SERVICE = """
 streams: {raw: {schema: {n: int64, speed: float64}}}
@@ -38,7 +38,7 @@ class Receiving:
         self.outcomes = list(outcomes)
         self.got: list[tuple[str, list[str]]] = []
 
-    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+    async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
         self.got.append((subscription.id, [each.record.split(b'"')[3].decode() for each in events]))
         return self.outcomes.pop(0) if self.outcomes else Outcome("taken")
 
@@ -66,7 +66,7 @@ class PushWorld:
 
     def subscribe(self, id_: str = "s", text: str = "", batch: int = 1) -> None:
         webhook = Webhook("http://example.com/", (new_secret(),), batch)
-        self.registry.subscribe(Subscription(id_, "gps", text, deliver=webhook), self.log.begin("gps").text)
+        self.registry.subscribe(SubscriptionRecord(id_, "gps", text, deliver=webhook), self.log.begin("gps").text)
 
     @asynccontextmanager
     async def push_pool(self, transport: Receiving, holder: str = "h") -> AsyncIterator[PushPool]:
@@ -217,7 +217,7 @@ def test_gateway_that_cannot_renew_a_lease_stops_before_the_lease_ends(
 
 def test_push_worker_that_raised_is_started_again(world: PushWorld) -> None:
     class Broken(Receiving):
-        async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+        async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
             await super().send(subscription, events)
             if len(self.got) == 2:
                 raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""`BoxIndex` returns the same results as `ScanIndex` for all kinds of filters."""
+"""`BoxIndex` returns the same results as `RouteScanIndex` for all kinds of filters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import generate
 from tests.conftest import LARGE_EXAMPLES
 from tidegate.errors import FilterError
-from tidegate.federation.routes.index import BoxIndex, CoverIndex, ScanIndex
+from tidegate.federation.routes.index import BoxIndex, CoverIndex, RouteScanIndex
 from tidegate.filters import Filter
 from tidegate.model import Schema
 
@@ -30,7 +30,7 @@ def some_filters(rng: Random, schema: Schema, typed: bool, count: int) -> list[F
     return filters
 
 
-def check(index: CoverIndex, oracle: ScanIndex, filters: list[Filter]) -> None:
+def check(index: CoverIndex, oracle: RouteScanIndex, filters: list[Filter]) -> None:
     """Compare the answers of both for each filter."""
     for filter_ in filters:
         assert index.find_covering(filter_) == oracle.find_covering(filter_), filter_
@@ -44,7 +44,7 @@ def test_random_filters_agree_with_the_scan(seed: int, typed: bool) -> None:
     rng = Random(seed)
     schema = generate.schema(rng, 3)
     filters = some_filters(rng, schema, typed, 24)
-    index, oracle = BoxIndex(), ScanIndex()
+    index, oracle = BoxIndex(), RouteScanIndex()
     for number, filter_ in enumerate(filters[:20]):
         index.add(number, filter_)
         oracle.add(number, filter_)
@@ -87,7 +87,7 @@ FUZZY = [
 def test_fuzzy_semantic_and_area_filters_agree_with_the_scan(typed: bool) -> None:
     schema = Schema({"a": "float64", "b": "float64", "s": "string"}) if typed else None
     filters = [Filter(text, schema) for text in FUZZY]
-    index, oracle = BoxIndex(), ScanIndex()
+    index, oracle = BoxIndex(), RouteScanIndex()
     for number, filter_ in enumerate(filters):
         if filter_.text:  # the empty filter covers all others: searched for, but not in the index
             index.add(number, filter_)

@@ -19,9 +19,19 @@ from tests.federation.test_law import EVENTS, FILTERS, SCHEMA
 from tests.generate import event as random_event
 from tests.generate import schema as random_schema
 from tidegate.errors import FederationError, LinkRefused
-from tidegate.federation.routes import Broker, Hello, LinkRefusal, Message, Reach, RouteEntry, Table, TableState, Update
+from tidegate.federation.routes import (
+    Broker,
+    Hello,
+    LinkRefusal,
+    Message,
+    Reach,
+    RouteEntry,
+    RouteTable,
+    TableState,
+    Update,
+)
 from tidegate.federation.routes.forest import MAX_ABSORBED, MAX_MOVES, Forest
-from tidegate.federation.routes.index import ScanIndex
+from tidegate.federation.routes.index import RouteScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.federation.routes.table import MAX_STEP_FILTERS, Outgoing
 from tidegate.filters import Filter
@@ -190,7 +200,7 @@ def test_merged_table_matches_the_same_events_as_its_filters(seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_forest_is_the_same_with_box_index_and_scan(seed: int) -> None:
     rng = Random(seed)
-    fast, slow = Outgoing("gps", Forest()), Outgoing("gps", Forest(index=ScanIndex()))
+    fast, slow = Outgoing("gps", Forest()), Outgoing("gps", Forest(index=RouteScanIndex()))
     held: list[int] = []
     for number in range(60):
         put = {number: rng.choice(FILTERS)}
@@ -365,7 +375,7 @@ def test_event_is_forwarded_if_a_filter_is_not_evaluable() -> None:
 MESSAGES: list[Message] = [
     Hello({"gps": TableState(3, 2**127)}, (("a",), ("a", "b"))),
     Update("gps", TableState(4, 17), (RouteEntry(7, Filter("a > 1 AND s LIKE 'B%'", SCHEMA)),), (3, 5)),
-    Table("gps", TableState(0, 0), ()),
+    RouteTable("gps", TableState(0, 0), ()),
     Reach((("a",),)),
     LinkRefusal(("a", "b", "a")),
 ]
@@ -378,8 +388,8 @@ def test_message_is_equal_after_json_round_trip(message: Message) -> None:
 
 def test_like_star_is_kept_in_json() -> None:
     entry = RouteEntry(1, Filter("s LIKE t AND a > %0", params=[3], like_star=True))
-    read = from_json(to_json(Table("gps", TableState(), (entry,))), lambda _: None)
-    assert isinstance(read, Table)
+    read = from_json(to_json(RouteTable("gps", TableState(), (entry,))), lambda _: None)
+    assert isinstance(read, RouteTable)
     assert read.entries[0].filter.matches({"s": "abc", "t": "a*", "a": 4})
 
 
@@ -473,7 +483,7 @@ def test_filter_that_does_not_fit_the_schema_does_not_block_others(text: str) ->
     there = network.brokers["there"]
     (kept,) = (by_another_schema(each) for each in there.link("here").tables())
     again = Broker("there")
-    assert isinstance(kept, Table)
+    assert isinstance(kept, RouteTable)
     again.restore("here", [kept])
     network.brokers["there"] = again
     network.cut(("here", "there"))

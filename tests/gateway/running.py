@@ -26,12 +26,12 @@ from tidegate.federation.link import LinkSettings
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.tls import ServerTls
-from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
 from tidegate.gateway.settings import AccessSettings, LimitSettings, TlsSettings
 from tidegate.gateway.subscriptions.durable import DurableSettings
 from tidegate.gateway.telemetry.tracing import tracing_of
 from tidegate.gateway.transports.webhook import WebhookSettings
+from tidegate.ingress.http import DirectIngest
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema, timestamps
 from tidegate.registry import SqliteRegistry

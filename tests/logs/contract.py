@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import LARGE_EXAMPLES
 from tidegate.errors import CursorError, LogError
-from tidegate.logs import Cursor, EventLog, Read, Retention, tail
+from tidegate.logs import Cursor, EventLog, Read, RetentionLimits, tail
 
 
 def record(n: int, padding: int = 0) -> bytes:
@@ -65,7 +65,7 @@ class LogContract:
         """Return by how much a record increases the offset."""
         return len(record) + 1
 
-    def let_expire(self, log: EventLog, stream: str, retention: Retention) -> None:
+    def let_expire(self, log: EventLog, stream: str, retention: RetentionLimits) -> None:
         """Apply a retention, and return when records have expired."""
         assert log.expire(stream, retention) > 0
 
@@ -204,7 +204,7 @@ class LogContract:
         start = log.begin("gps")
         for n in range(60):
             log.append("gps", "0", [record(n, 100)])
-        self.let_expire(log, "gps", Retention(size_bytes=2_000))
+        self.let_expire(log, "gps", RetentionLimits(size_bytes=2_000))
         read = read_all(log, "gps", start)
         (gap,) = read.gaps
         assert (gap.partition, gap.missed_from, gap.resumed_at) == (

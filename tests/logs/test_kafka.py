@@ -14,7 +14,7 @@ from tests.logs.contract import LogContract, all_of, read_all, record, waiting
 from tests.logs.test_marks import record_from
 from tests.polling import until
 from tidegate.errors import CursorError, LogError, MissingDependency
-from tidegate.logs import Cursor, EventLog, KafkaLog, Retention
+from tidegate.logs import Cursor, EventLog, KafkaLog, RetentionLimits
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
@@ -43,7 +43,7 @@ class TestKafka(LogContract):
     def offset_step(self, record: bytes) -> int:  # noqa: ARG002 - Kafka counts records
         return 1
 
-    def let_expire(self, log: EventLog, stream: str, retention: Retention) -> None:
+    def let_expire(self, log: EventLog, stream: str, retention: RetentionLimits) -> None:
         before = log.begin(stream)
         assert log.expire(stream, retention) == 0
         until(lambda: log.begin(stream) != before, "records to expire", 60)  # the broker deletes them in its own time

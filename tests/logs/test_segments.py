@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.logs.contract import LogContract, all_of, record, waiting
-from tidegate.errors import CursorError, LogError
-from tidegate.logs import Cursor, EventLog, Gap, Retention, SegmentLog, files, writer
+from tidegate.errors import CursorError, LogError, LogUnreachable
+from tidegate.logs import Cursor, EventLog, Gap, RetentionLimits, SegmentLog, files, writer
 
 
 class TestSegments(LogContract):
@@ -40,6 +40,27 @@ def test_reopened_log_appends_after_the_last_record(tmp_path: Path) -> None:
         log.append("gps", "0", [record(turn * 10 + n) for n in range(10)])
         log.close()
     assert all_of(SegmentLog(tmp_path), "gps", SegmentLog(tmp_path).begin("gps"))[0] == [record(n) for n in range(40)]
+
+
+def test_files_that_cannot_be_read_are_not_an_absent_stream(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1)])
+    begin = log.begin("gps")
+    generation = tmp_path / "gps" / "generation"
+    generation.rename(tmp_path / "aside")
+    generation.symlink_to(generation)  # the system refuses to open it, also for root
+    for call in (
+        lambda: log.begin("gps"),
+        lambda: log.partitions("gps"),
+        lambda: log.read("gps", begin),
+        lambda: log.wait("gps", begin, 0.0),
+    ):
+        with pytest.raises(LogUnreachable, match=r"can't read .*/gps/generation: Too many levels.*; check the disk"):
+            call()
+    generation.unlink()
+    (tmp_path / "aside").rename(generation)
+    assert log.read("gps", begin).records == (record(1),)
 
 
 @pytest.mark.parametrize("torn", [b'{"n":', b"x" * 70_000])
@@ -121,12 +142,12 @@ def test_old_segments_expire_by_age_but_never_the_newest(tmp_path: Path) -> None
     for n in range(30):
         log.append("gps", "0", [record(n)])
         now[0] += 1_000_000
-    log.expire("gps", Retention(age_s=10.0))
+    log.expire("gps", RetentionLimits(age_s=10.0))
     records, _ = all_of(log, "gps", log.begin("gps"))
     assert records[-1] == record(29)
     assert 10 <= len(records) <= 18
     now[0] += 10**12
-    log.expire("gps", Retention(age_s=10.0, size_bytes=0))
+    log.expire("gps", RetentionLimits(age_s=10.0, size_bytes=0))
     assert all_of(log, "gps", log.begin("gps"))[0][-1] == record(29)
     assert len(list((tmp_path / "gps" / "0").glob("*.log"))) == 1
     log.close()
@@ -192,7 +213,7 @@ def test_reader_follows_new_and_expired_segments_of_another_process(tmp_path: Pa
         assert read.records == (record(n),)
         cursor = read.cursor
         if n % 7 == 0:
-            log.expire("gps", Retention(size_bytes=100))
+            log.expire("gps", RetentionLimits(size_bytes=100))
             # The segments that the reader has cached are deleted: it must report a gap, not the end of the stream.
             early = reader.read("gps", start, 1)
             assert len(early.records) == 1
@@ -354,7 +375,7 @@ def test_concurrent_create_delete_and_expire_raise_only_unknown_stream(tmp_path:
                 try:
                     if n % 9 == seed:
                         log.delete("gps")
-                    log.expire("gps", Retention(size_bytes=100))
+                    log.expire("gps", RetentionLimits(size_bytes=100))
                     log.read("gps", log.begin("gps"))
                     log.wait("gps", log.end("gps"), 0.0)
                     for k in range(5):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import StreamConflict
-from tidegate.gateway.ingest import Ingest, IngestSettings, Receipt, Request
+from tidegate.ingress.http import Ingest, IngestReceipt, IngestRequest, IngestSettings
 from tidegate.logs import SegmentLog
 from tidegate.logs.writer_lock import WriterLock
 from tidegate.services import loads
@@ -30,21 +30,23 @@ def test_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) ->
 
 def test_next_writer_knows_the_ids_that_the_first_has_accepted(tmp_path: Path) -> None:
     streams = loads("streams: {raw: {schema: {n: int64}}}").streams
-    request = Request("raw", "application/json", {}, b'{"_id": "a", "n": 1}')
+    request = IngestRequest("raw", "application/json", {}, b'{"_id": "a", "n": 1}')
 
     def gateway(name: str) -> Ingest:
-        ingest = Ingest(SegmentLog(tmp_path / "log"), IngestSettings(sole=tmp_path / "ingest.lock", name=name))
+        ingest = Ingest(
+            SegmentLog(tmp_path / "log"), IngestSettings(writer_lock=tmp_path / "ingest.lock", lock_owner=name)
+        )
         ingest.define(streams)
         return ingest
 
     first, second = gateway("one"), gateway("two")
-    (receipt,) = first.take([request])
-    assert isinstance(receipt, Receipt)
+    (receipt,) = first.process([request])
+    assert isinstance(receipt, IngestReceipt)
     assert receipt.accepted == 1
-    (refused,) = second.take([request])
+    (refused,) = second.process([request])
     assert isinstance(refused, StreamConflict)
     first.close()
-    (repeated,) = second.take([request])
-    assert isinstance(repeated, Receipt)
+    (repeated,) = second.process([request])
+    assert isinstance(repeated, IngestReceipt)
     assert (repeated.accepted, repeated.duplicates) == (0, 1)
     second.close()

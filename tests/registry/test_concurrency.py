@@ -17,7 +17,7 @@ from tests.registry.conftest import Clock, MakeRegistry, MakeStore
 from tests.registry.test_definitions import CITY
 from tidegate import NotRegistered, RegistryError, VersionConflict
 from tidegate.registry import Registry, open_registry
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 THREADS = 4
 T = TypeVar("T")
@@ -94,11 +94,11 @@ def test_threads_open_a_new_registry_concurrently(new_store: MakeStore) -> None:
 
 
 def test_one_of_many_concurrent_changes_of_a_version_succeeds(city: Registry) -> None:
-    city.subscribe(Subscription("s", "fast"), None)
+    city.subscribe(SubscriptionRecord("s", "fast"), None)
 
     def change(n: int) -> bool:
         try:
-            city.change_subscription(Subscription("s", "fast", description=str(n)), version=1)
+            city.change_subscription(SubscriptionRecord("s", "fast", description=str(n)), version=1)
         except VersionConflict:
             return False
         return True
@@ -112,7 +112,7 @@ def test_one_of_many_concurrent_changes_of_a_version_succeeds(city: Registry) ->
 def test_changes_with_versions_lose_no_update(make: MakeRegistry) -> None:
     registries = [make() for _ in range(THREADS)]
     registries[0].apply(CITY)
-    registries[0].subscribe(Subscription("s", "fast", description="0"), None)
+    registries[0].subscribe(SubscriptionRecord("s", "fast", description="0"), None)
 
     def count_up(n: int) -> None:
         done = 0
@@ -132,7 +132,7 @@ def test_changes_with_versions_lose_no_update(make: MakeRegistry) -> None:
 def test_one_of_many_concurrent_subscribers_gets_the_id(city: Registry) -> None:
     def subscribe(n: int) -> bool:
         try:
-            city.subscribe(Subscription("s", "fast", description=str(n)), None)
+            city.subscribe(SubscriptionRecord("s", "fast", description=str(n)), None)
         except RegistryError:
             return False
         return True
@@ -144,7 +144,7 @@ def test_cursors_and_a_removal_do_not_deadlock(city: Registry) -> None:
     """Threads move cursors in opposite orders while one removes the service: no deadlock, and no lost update."""
     names = [f"s{n}" for n in range(20)]
     for name in names:
-        city.subscribe(Subscription(name, "cars"), None)
+        city.subscribe(SubscriptionRecord(name, "cars"), None)
 
     def work(n: int) -> None:
         if n == 0:
@@ -167,7 +167,7 @@ def test_service_that_is_being_removed_gets_no_active_subscription(city: Registr
             return
         for m in range(5):
             with suppress(NotRegistered):
-                city.subscribe(Subscription(f"s{n}-{m}", "cars"), None)
+                city.subscribe(SubscriptionRecord(f"s{n}-{m}", "cars"), None)
 
     run_concurrently(work)
     assert {subscription.state for subscription in city.subscriptions("cars").values()} <= {"disabled"}

@@ -107,6 +107,22 @@ def test_change_that_breaks_a_downstream_service_is_refused(registry: Registry) 
     assert registry.stream("gps").forced
 
 
+def test_required_attribute_of_a_raw_stream_is_refused_without_force(registry: Registry) -> None:
+    registry.apply(CITY)
+    text = "streams: {gps: {schema: {vid: string, speed: float64, time: timestamp, level: int32%s}, event_time: time}}"
+    with pytest.raises(BreakingChange) as caught:
+        registry.apply(loads(text % ""))
+    assert caught.value.changes == {}
+    assert str(caught.value).splitlines() == [
+        "this breaks existing producers (force applies it all the same):",
+        "streams.gps: the attribute level is new and required: make it optional, int32?",
+    ]
+    assert registry.definitions() == CITY
+    registry.apply(loads(text % "?"))
+    registry.apply(loads(text % ""), force=True)
+    assert registry.stream("gps").forced
+
+
 TRUSTED = f"""{STREAMS}
   lines: {{schema: {{vid: string}}, source: {{files: /srv/lines.csv}}}}
 services:

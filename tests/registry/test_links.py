@@ -7,7 +7,7 @@ import pytest
 from tests.registry.conftest import MakeRegistry
 from tidegate import NotRegistered, RegistryError
 from tidegate.registry import Registry
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 SECRET = "what both ends of a link know"
 
@@ -48,7 +48,7 @@ def test_bad_link_is_refused_with_a_reason(registry: Registry) -> None:
 
 
 def test_subscription_to_a_service_of_another_broker_is_accepted(registry: Registry) -> None:
-    registry.subscribe(Subscription("s1", "gps@city"), None)
+    registry.subscribe(SubscriptionRecord("s1", "gps@city"), None)
     assert registry.subscription("s1").subscription.service == "gps@city"
     with pytest.raises(NotRegistered, match="there is no service 'gps'"):
-        registry.subscribe(Subscription("s2", "gps"), None)
+        registry.subscribe(SubscriptionRecord("s2", "gps"), None)

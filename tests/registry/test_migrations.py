@@ -21,7 +21,7 @@ from tidegate import RegistryError
 from tidegate.registry import migrations, open_registry
 from tidegate.registry.tables import FORMAT, METADATA
 from tidegate.services import Definitions, loads, to_dict
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 OLD_TABLES = """
 CREATE TABLE definitions (
@@ -81,7 +81,7 @@ def test_old_registry_is_migrated_with_its_data(where: str) -> None:
     assert [past.version for past in registry.history("fast")] == [3]
     changes = registry.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"))
     assert changes.changed == {"fast": 4}
-    assert registry.subscribe(Subscription("s", "fast"), None).version == 1
+    assert registry.subscribe(SubscriptionRecord("s", "fast"), None).version == 1
     registry.close()
     again = open_registry(where)
     assert (again.revision(), again.subscriptions_revision()) == (8, 1)

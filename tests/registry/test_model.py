@@ -15,13 +15,13 @@ from tests.registry.test_definitions import CITY
 from tidegate import NotRegistered, RegistryError, VersionConflict
 from tidegate.model import timestamps
 from tidegate.registry import open_registry
-from tidegate.subscriptions import Pull, Subscription, Webhook
+from tidegate.subscriptions import Pull, SubscriptionRecord, Webhook
 
 IDS = st.sampled_from("abc")
 CURSORS = st.sampled_from(["c1", "c2", "c3"])
 SERVICES = st.sampled_from(["fast", "cars"])
 RECORDS = st.builds(
-    Subscription,
+    SubscriptionRecord,
     id=IDS,
     service=SERVICES,
     filter=st.sampled_from(["", "speed > 90"]),
@@ -62,7 +62,7 @@ class Model(RuleBasedStateMachine):
             self.revision += 1
 
     @rule(record=RECORDS, cursor=st.none() | CURSORS)
-    def subscribe(self, record: Subscription, cursor: str | None) -> None:
+    def subscribe(self, record: SubscriptionRecord, cursor: str | None) -> None:
         if record.id in self.stored or record.service not in self.services:
             self.is_refused(RegistryError, self.registry.subscribe, record, cursor)
             return
@@ -72,7 +72,7 @@ class Model(RuleBasedStateMachine):
         self.revision += 1
 
     @rule(record=RECORDS, version=st.none() | st.integers(1, 4))
-    def change_subscription(self, record: Subscription, version: int | None) -> None:
+    def change_subscription(self, record: SubscriptionRecord, version: int | None) -> None:
         if record.id not in self.stored:
             self.is_refused(NotRegistered, self.registry.change_subscription, record, version)
             return

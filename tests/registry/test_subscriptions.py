@@ -13,10 +13,10 @@ from tests.registry.test_definitions import CITY
 from tidegate import NotRegistered, RegistryError, VersionConflict
 from tidegate.registry import Registry
 from tidegate.services import loads
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import SubscriptionRecord, Webhook
 
-PLAIN = Subscription("s1", "fast")
-FULL = Subscription(
+PLAIN = SubscriptionRecord("s1", "fast")
+FULL = SubscriptionRecord(
     "s2",
     "cars",
     filter="vid LIKE %0 AND speed > %1",
@@ -43,7 +43,7 @@ def at(second: int) -> datetime:
 
 
 @pytest.mark.parametrize("subscription", [PLAIN, FULL])
-def test_subscription_is_stored(city: Registry, make: MakeRegistry, subscription: Subscription) -> None:
+def test_subscription_is_stored(city: Registry, make: MakeRegistry, subscription: SubscriptionRecord) -> None:
     registered = city.subscribe(subscription, "c1")
     assert registered.subscription == subscription
     assert (registered.version, registered.cursor) == (1, "c1")
@@ -59,7 +59,7 @@ def test_subscription_can_start_without_a_cursor(city: Registry) -> None:
 
 def test_subscriptions_are_found_by_service_and_owner(city: Registry) -> None:
     for name, service, owner in (("z", "fast", "ann"), ("y", "fast", None), ("x", "cars", "ann")):
-        city.subscribe(Subscription(name, service, owner=owner), None)
+        city.subscribe(SubscriptionRecord(name, service, owner=owner), None)
     assert list(city.subscriptions()) == ["z", "y", "x"]
     assert list(city.subscriptions(service="fast")) == ["z", "y"]
     assert list(city.subscriptions(owner="ann")) == ["z", "x"]
@@ -69,9 +69,9 @@ def test_subscriptions_are_found_by_service_and_owner(city: Registry) -> None:
 
 def test_subscription_to_an_unknown_service_is_refused(city: Registry) -> None:
     with pytest.raises(NotRegistered, match=r"^there is no service 'fats'$"):
-        city.subscribe(Subscription("s", "fats"), None)
+        city.subscribe(SubscriptionRecord("s", "fats"), None)
     with pytest.raises(NotRegistered, match=r"^there is no service 'gps'$"):
-        city.subscribe(Subscription("s", "gps"), None)
+        city.subscribe(SubscriptionRecord("s", "gps"), None)
     assert (city.subscriptions(), city.subscriptions_revision()) == ({}, 0)
 
 
@@ -218,11 +218,11 @@ def test_revisions_of_definitions_and_subscriptions_are_independent(city: Regist
 
 
 def test_service_with_subscriptions_is_not_removed_without_force(city: Registry) -> None:
-    city.subscribe(Subscription("a", "cars"), None)
+    city.subscribe(SubscriptionRecord("a", "cars"), None)
     with pytest.raises(RegistryError) as caught:
         city.remove("cars")
     assert str(caught.value) == "'cars' can't be removed: it has 1 subscription (force removes it and disables them)"
-    city.subscribe(Subscription("b", "cars"), None)
+    city.subscribe(SubscriptionRecord("b", "cars"), None)
     before = (city.revision(), city.subscriptions_revision())
     with pytest.raises(RegistryError, match=r"^'cars' can't be removed: it has 2 subscriptions \(force"):
         city.remove("cars")
@@ -235,8 +235,8 @@ def test_service_with_subscriptions_is_not_removed_without_force(city: Registry)
 
 
 def test_forced_removal_disables_subscriptions(city: Registry) -> None:
-    city.subscribe(Subscription("a", "cars"), "c1")
-    city.subscribe(Subscription("b", "cars"), "c1")
+    city.subscribe(SubscriptionRecord("a", "cars"), "c1")
+    city.subscribe(SubscriptionRecord("b", "cars"), "c1")
     city.subscribe(PLAIN, "c1")
     city.disable("b", "away")
     before = city.subscriptions_revision()
@@ -260,7 +260,7 @@ def test_forced_removal_disables_subscriptions(city: Registry) -> None:
     ],
 )
 def test_forced_prune_disables_subscriptions(city: Registry, text: str, prune: bool) -> None:
-    city.subscribe(Subscription("a", "cars"), "c1")
+    city.subscribe(SubscriptionRecord("a", "cars"), "c1")
     city.apply(loads(text), prune=prune, force=True)
     assert city.subscription("a").reason == "the service 'cars' was removed"
 
@@ -271,6 +271,6 @@ def test_force_does_not_remove_an_input_of_a_service(city: Registry) -> None:
 
 
 def test_stream_that_replaced_a_service_can_be_removed(city: Registry) -> None:
-    city.subscribe(Subscription("a", "cars"), None)
+    city.subscribe(SubscriptionRecord("a", "cars"), None)
     city.apply(loads("streams: {cars: {schema: {vid: string, time: timestamp}}}"), force=True)
     assert city.remove("cars") == 2

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tidegate.delivery.batch import Events
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 MAX_KEYS = 100_000
 """Keys with an event that waits; with more the sink is full."""
@@ -38,7 +38,7 @@ class Conflating(Sink):
         self._inner, self._every_s, self._key = inner, every_s, key
         self._loop = asyncio.get_running_loop()
         self._latest: Held = {}
-        self._older: deque[tuple[Held, Subscriber, Notice]] = deque()
+        self._older: deque[tuple[Held, Subscriber, DeliveryNotice]] = deque()
         """Notices that the inner sink gets after the events before them, which it has not taken yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class Conflating(Sink):
         """Return when there are not too many keys."""
         await self._has_room.wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         """Write the events before a notice, then the notice; later, if the inner sink does not take them now."""
         if self._flush(though_full=True) or notice.kind == "error":  # after an error no event is taken
             self._inner.send_notice(subscriber, notice)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tidegate.model.hashed_ids import HashedIds
-from tidegate.subscriptions import Format, Subscription
+from tidegate.subscriptions import Format, SubscriptionRecord
 
 # The reserved keys that our writers put first in every record.
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -81,6 +81,6 @@ class Encoding:
         return name not in self.hidden and (self.select is None or name in self.select)
 
 
-def encoding_of(subscription: Subscription) -> Encoding:
+def encoding_of(subscription: SubscriptionRecord) -> Encoding:
     """Return the encoding that a subscription asks for, without the restrictions of a policy."""
     return Encoding(subscription.format, subscription.select)

@@ -22,7 +22,7 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 
 class Hub:
@@ -94,7 +94,7 @@ class Hub:
         """Return what evaluates filters with ~ over a service; None if it has no semantics."""
         return self._outputs.meaning(service)
 
-    def filter_of(self, record: Subscription, encoding: Encoding) -> Filter | None:
+    def filter_of(self, record: SubscriptionRecord, encoding: Encoding) -> Filter | None:
         """Return the filter of a durable subscription, without the attributes that `encoding` hides; None: all events.
 
         Raises `FilterError` if the filter does not fit the schema, and `NotRegistered`.
@@ -106,7 +106,8 @@ class Hub:
     async def begin(self, service: str, start: Start = NOW, filter_: Filter | None = None) -> Cursor | None:
         """Return the cursor of a start position; None if the output does not exist yet, so that all of it will be new.
 
-        `filter_` is the filter of the subscriber that will start there; None: all events. Raises `NotRegistered`.
+        `filter_` is the filter of the subscriber that will start there; None: all events. Raises `NotRegistered`, and
+        `LogUnreachable` if the log does not answer.
         """
         self.schema(service)
         cursor = await self._history.start_cursor(service, start, filter_)
@@ -175,7 +176,7 @@ class Hub:
     async def poll(self, subscriber: Subscriber) -> PollResult:
         """Write the next events to the sink of a subscriber that is not served, and move its cursor.
 
-        The caller unsubscribes it after the last poll.
+        The caller unsubscribes it after the last poll. Raises `LogUnreachable` if the log does not answer.
         """
         self._on_subscription_change(subscriber, True)
         return await self._poller.poll(subscriber)

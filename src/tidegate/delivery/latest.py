@@ -12,7 +12,7 @@ import orjson
 from tidegate.delivery.batch import Batch, ahead, distance, reaches
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.notices import gap
-from tidegate.delivery.subscriber import Notice
+from tidegate.delivery.subscriber import DeliveryNotice
 from tidegate.logs import Cursor, EventLog
 
 MAX_EVENTS = 1_000_000
@@ -54,14 +54,14 @@ class Snapshot:
     """Where the read ended; delivery continues there."""
     is_complete: bool
     """True if all events that the stream keeps were read, and no key was left out."""
-    missed: Notice | None
+    missed: DeliveryNotice | None
     """The gap notice for events that retention removed before they were read."""
 
 
 class Piece:
     """Some events of a snapshot or of history, for one subscriber. Sinks render it as they do a `Batch`."""
 
-    def __init__(self, service: str, entries: list[Entry], missed: Notice | None = None) -> None:
+    def __init__(self, service: str, entries: list[Entry], missed: DeliveryNotice | None = None) -> None:
         """`missed` is the notice of a gap before the events."""
         self.service, self.missed = service, missed
         self.records = [each.record for each in entries]
@@ -125,10 +125,10 @@ class Latest:
         """True if the whole snapshot was sent."""
         return self.snapshot is not None and self.at == len(self.snapshot.entries)
 
-    def notice(self, cursor: Cursor | None) -> Notice:
+    def notice(self, cursor: Cursor | None) -> DeliveryNotice:
         """Return the notice `latest`, which follows the last event of the snapshot."""
         details = {"events": self.sent, "complete": self.is_complete}
-        return Notice("latest", "" if cursor is None else cursor.text, details)
+        return DeliveryNotice("latest", "" if cursor is None else cursor.text, details)
 
 
 def newest(

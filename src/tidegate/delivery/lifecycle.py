@@ -16,9 +16,9 @@ from tidegate.delivery.outputs import Outputs
 from tidegate.delivery.snapshot_sender import SnapshotSender
 from tidegate.delivery.start import restart_at_beginning
 from tidegate.delivery.subscriber import LaneMembership, Sink, Subscriber, SubscriberState
-from tidegate.delivery.worker import DeliveryContext
+from tidegate.delivery.worker import LOG_BACKOFF, DeliveryContext
 from tidegate.delivery.workers import Workers
-from tidegate.errors import CursorError, LogError, TidegateError
+from tidegate.errors import CursorError, LogError, StreamNotFound, TidegateError, is_permanent
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
 
@@ -166,16 +166,26 @@ class Lifecycle:
         """Add members with one sink and one cursor to a lane, once the sink has room and the stream exists."""
         service = members[0].subscriber.service
         await members[0].subscriber.sink.drain()
-        while cursor is None and any(each.is_current for each in members):
-            try:
-                cursor = await asyncio.to_thread(self._log.begin, service)
-            except LogError:
-                await asyncio.sleep(STREAM_POLL_INTERVAL_S)
+        if cursor is None:
+            cursor = await self._begin_when_possible(service, lambda: any(each.is_current for each in members))
         current = [each for each in members if each.is_current]
         for each in current:
             each.subscriber.cursor = cursor
         if current and cursor is not None:
             self.workers.replay(service).add(current, cursor)
+
+    async def _begin_when_possible(self, service: str, is_wanted: Callable[[], bool]) -> Cursor | None:
+        """Wait until the log answers and has the stream, and return its beginning; None if nobody waits any more."""
+        failures = 0
+        while is_wanted():
+            try:
+                return await asyncio.to_thread(self._log.begin, service)
+            except StreamNotFound:
+                await asyncio.sleep(STREAM_POLL_INTERVAL_S)
+            except LogError:
+                failures += 1
+                await asyncio.sleep(LOG_BACKOFF.delay_s(failures))
+        return None
 
     def _reached_end_of_log(self, members: Sequence[LaneMembership], position: Cursor) -> None:
         for each in members:
@@ -192,38 +202,69 @@ class Lifecycle:
             self._spawn(self._wait_for_admission(members, position))
 
     async def _wait_for_admission(self, members: Sequence[LaneMembership], position: Cursor | None) -> None:
-        service = members[0].subscriber.service
-        try:
-            is_admitted = await self.workers.live(service).join(members, position)
-        except TidegateError:
-            is_admitted = False
+        if await self._is_admitted(members, position):
+            return
         for each in members:
-            if not is_admitted and each.is_current:
+            if each.is_current:
                 if each.subscriber.starts_now:  # the stream does not exist yet, so that all of its events are new
                     each.subscriber.starts_now = False
                     each.subscriber.sink.send_notice(each.subscriber, notices.began(None))
                 self.route([each.subscriber])
 
+    async def _is_admitted(self, members: Sequence[LaneMembership], position: Cursor | None) -> bool:
+        """Ask for admission. Those that start now have no position to read from meanwhile, and wait for the log."""
+        service, failures = members[0].subscriber.service, 0
+        while True:
+            try:
+                return await self.workers.live(service).join(members, position)
+            except LogError as problem:
+                if is_permanent(problem) or position is not None or not any(each.is_current for each in members):
+                    return False
+                failures += 1
+                await asyncio.sleep(LOG_BACKOFF.delay_s(failures))
+            except TidegateError:
+                return False
+
     # Failures ------------------------------------------------------------------------------
 
     def _failed(self, subscriber: Subscriber, problem: Exception) -> None:
-        """Continue at another cursor if the old one or the stream is gone; dismiss the subscriber otherwise."""
+        """Continue at the beginning if the cursor is gone; wait if the stream is gone or the log does not answer.
+
+        A subscriber that waits keeps its cursor. It is dismissed if its service is gone, or after any other error.
+        """
         self.leave_lanes([subscriber])
         subscriber.enter(SubscriberState.CATCHING_UP)
         if isinstance(problem, CursorError):
             self._spawn(self._restart(subscriber))
         elif isinstance(problem, LogError) and subscriber.service in self._outputs:
-            subscriber.cursor = None
-            self.route([subscriber])
+            self._spawn(self._wait_for_stream(subscriber))
         elif isinstance(problem, TidegateError):
             self._dismiss(subscriber, str(problem))
         else:
             self._dismiss(subscriber, f"internal error: {type(problem).__name__}")
 
     async def _restart(self, subscriber: Subscriber) -> None:
-        await restart_at_beginning(self._log, subscriber)
-        if subscriber in self._served and subscriber.membership is None:
+        failures = 0
+        while self._is_waiting(subscriber):
+            try:
+                await restart_at_beginning(self._log, subscriber)
+            except LogError:
+                failures += 1
+                await asyncio.sleep(LOG_BACKOFF.delay_s(failures))
+                continue
+            if self._is_waiting(subscriber):
+                self.route([subscriber])
+            return
+
+    async def _wait_for_stream(self, subscriber: Subscriber) -> None:
+        """Route a subscriber with the cursor that it has, once the log answers and has the stream."""
+        begin = await self._begin_when_possible(subscriber.service, lambda: self._is_waiting(subscriber))
+        if begin is not None and self._is_waiting(subscriber):
             self.route([subscriber])
+
+    def _is_waiting(self, subscriber: Subscriber) -> bool:
+        """Return True if a failed subscriber has neither left nor been routed meanwhile."""
+        return subscriber in self._served and subscriber.membership is None
 
     # Tasks ---------------------------------------------------------------------------------
 

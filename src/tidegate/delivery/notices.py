@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.delivery.batch import Batch, ahead
-from tidegate.delivery.subscriber import Notice
+from tidegate.delivery.subscriber import DeliveryNotice
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
@@ -11,7 +11,7 @@ LOST_AT_ORIGIN = "lost at the service's origin: older than what it keeps, or its
 """The reason of a gap in the events of another broker's service."""
 
 
-def gap(batch: Batch) -> Notice:
+def gap(batch: Batch) -> DeliveryNotice:
     """Return the notice of the events that are missing before a batch."""
     missed = [
         {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
@@ -19,28 +19,28 @@ def gap(batch: Batch) -> Notice:
     ]
     local = {each.partition: each.resumed_at for each in batch.gaps if not each.at_origin}
     reason = "older than what the stream keeps" if local else LOST_AT_ORIGIN
-    return Notice("gap", ahead(batch.start, local).text, {"reason": reason, "missed": missed})
+    return DeliveryNotice("gap", ahead(batch.start, local).text, {"reason": reason, "missed": missed})
 
 
-def stream_replaced(cursor: Cursor | None) -> Notice:
+def stream_replaced(cursor: Cursor | None) -> DeliveryNotice:
     """Return the notice for a subscriber whose cursor is not valid in the stream."""
     reason = "the cursor is not valid in this stream, which may have been created again"
-    return Notice("gap", _text(cursor), {"reason": reason})
+    return DeliveryNotice("gap", _text(cursor), {"reason": reason})
 
 
-def began(cursor: Cursor | None) -> Notice:
+def began(cursor: Cursor | None) -> DeliveryNotice:
     """Return the notice for a subscriber that started without a cursor; None: the stream does not exist yet."""
-    return Notice("began", _text(cursor))
+    return DeliveryNotice("began", _text(cursor))
 
 
-def filter_changed(filter_: Filter | None, cursor: Cursor | None) -> Notice:
+def filter_changed(filter_: Filter | None, cursor: Cursor | None) -> DeliveryNotice:
     """Return the notice that a filter applies from a cursor on."""
-    return Notice("changed", _text(cursor), {"filter": "" if filter_ is None else str(filter_)})
+    return DeliveryNotice("changed", _text(cursor), {"filter": "" if filter_ is None else str(filter_)})
 
 
-def ended(cursor: Cursor | None, detail: str) -> Notice:
+def ended(cursor: Cursor | None, detail: str) -> DeliveryNotice:
     """Return the notice that delivery has ended at a cursor, with the reason."""
-    return Notice("error", _text(cursor), {"detail": detail})
+    return DeliveryNotice("error", _text(cursor), {"detail": detail})
 
 
 def _text(cursor: Cursor | None) -> str:

@@ -9,7 +9,7 @@ from tidegate.errors import NotRegistered
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.model import Schema
-from tidegate.subscriptions import Subscription, compiled
+from tidegate.subscriptions import SubscriptionRecord, compiled
 
 
 class Outputs:
@@ -43,7 +43,7 @@ class Outputs:
         """Return what evaluates filters with ~ over a service; None if it has no semantics."""
         return self._meanings.get(service)
 
-    def filter_of(self, record: Subscription, encoding: Encoding) -> Filter | None:
+    def filter_of(self, record: SubscriptionRecord, encoding: Encoding) -> Filter | None:
         """Return the filter of a durable subscription; None matches everything.
 
         A filter with ~ does not see the attributes that `encoding` hides. Raises `FilterError` if it does not fit the

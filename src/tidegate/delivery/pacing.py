@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tidegate.delivery.batch import Events
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 
 class Pace(Protocol):
@@ -70,7 +70,7 @@ class Pacing(Sink):
             await asyncio.sleep(wait_s)
             await self._inner.drain()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         """Send a notice; notices do not count."""
         self._inner.send_notice(subscriber, notice)
 

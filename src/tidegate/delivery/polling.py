@@ -12,7 +12,7 @@ from tidegate.delivery.notices import gap
 from tidegate.delivery.snapshot_sender import SnapshotSender
 from tidegate.delivery.start import restart_at_beginning
 from tidegate.delivery.subscriber import LaneMembership, Subscriber
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import CursorError, StreamNotFound
 from tidegate.logs import Cursor, EventLog
 
 PAGE_EVENTS = 1_000
@@ -37,7 +37,10 @@ class Poller:
         self._history_sender, self._snapshot_sender = history_sender, snapshot_sender
 
     async def poll(self, subscriber: Subscriber) -> PollResult:
-        """Read from the subscriber's cursor, write the events that match to its sink, and move the cursor."""
+        """Read from the subscriber's cursor, write the events that match to its sink, and move the cursor.
+
+        Raises `LogUnreachable` if the log does not answer; then the cursor stays where it is.
+        """
         try:
             if subscriber.latest is None and self._history.needs_history(subscriber):
                 return "more" if await self._history_sender.send_page(subscriber) else "absent"
@@ -51,7 +54,7 @@ class Poller:
         except CursorError:
             await restart_at_beginning(self._log, subscriber)
             return "more"
-        except LogError:
+        except StreamNotFound:
             return "absent"
         if batch.gaps:
             subscriber.sink.send_notice(subscriber, gap(batch))

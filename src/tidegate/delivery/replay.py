@@ -9,7 +9,7 @@ from tidegate.delivery.batch import reaches
 from tidegate.delivery.lane import Lane
 from tidegate.delivery.subscriber import LaneMembership, Subscriber
 from tidegate.delivery.worker import MAX_COMMANDS, DeliveryContext, Worker
-from tidegate.errors import TidegateError
+from tidegate.errors import LogError, TidegateError, is_permanent
 from tidegate.logs import Cursor
 
 MAX_PASS_EVENTS = 1_000
@@ -58,6 +58,8 @@ class Replay(Worker):
             try:
                 step = lane.step(MAX_PASS_EVENTS)
             except TidegateError as problem:
+                if isinstance(problem, LogError) and not is_permanent(problem):
+                    raise
                 self._close(lane)
                 self._call(partial(self._report_failure, list(lane.members.values()), problem))
                 continue

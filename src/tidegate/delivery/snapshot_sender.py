@@ -11,7 +11,7 @@ from functools import partial
 from tidegate.delivery.history import HistoryProvider
 from tidegate.delivery.latest import Latest, Snapshot, newest
 from tidegate.delivery.subscriber import LaneMembership, Subscriber
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import StreamNotFound
 from tidegate.logs import Cursor, EventLog
 
 READER_THREADS = 2
@@ -36,7 +36,8 @@ class SnapshotSender:
         """Send the whole snapshot, then the notice `latest`.
 
         Returns early if the membership is void, or if the sink stays full: then the subscriber keeps its `latest`, and
-        another snapshot starts at its cursor. Raises `CursorError` if the cursor is not valid in the stream.
+        another snapshot starts at its cursor. Raises `CursorError` if the cursor is not valid in the stream,
+        and `LogUnreachable` if the log does not answer.
         """
         await membership.subscriber.sink.drain()
         try:
@@ -44,9 +45,7 @@ class SnapshotSender:
                 await self._send(membership, latest)
         except TimeoutError:
             pass
-        except CursorError:
-            raise
-        except LogError:  # the stream does not exist yet, so that all of its events are new
+        except StreamNotFound:  # the stream does not exist yet, so that all of its events are new
             if membership.is_current:
                 _finish(membership.subscriber, latest)
 

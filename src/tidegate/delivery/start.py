@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.delivery.notices import stream_replaced
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.errors import LogError
+from tidegate.errors import StreamNotFound
 from tidegate.logs import Cursor, EventLog
 
 
@@ -29,7 +29,10 @@ NOW = Start()
 
 
 def start_cursor(log: EventLog, service: str, start: Start) -> Cursor | None:
-    """Return the cursor of a start position; None if the stream does not exist yet. Blocks."""
+    """Return the cursor of a start position; None if the stream does not exist yet. Blocks.
+
+    Raises `LogUnreachable` if the log does not answer.
+    """
     if start.cursor is not None:
         return start.cursor
     try:
@@ -38,14 +41,17 @@ def start_cursor(log: EventLog, service: str, start: Start) -> Cursor | None:
         if start.since_micros is not None:
             return log.since(service, start.since_micros)
         return log.end(service)
-    except LogError:
+    except StreamNotFound:
         return None
 
 
 async def restart_at_beginning(log: EventLog, subscriber: Subscriber) -> None:
-    """Move a subscriber whose cursor is not valid in this stream to the beginning, and send it a gap notice."""
+    """Move a subscriber whose cursor is not valid in this stream to the beginning, and send it a gap notice.
+
+    Raises `LogUnreachable` if the log does not answer; then the subscriber keeps its cursor, and gets no notice.
+    """
     try:
         subscriber.cursor = await asyncio.to_thread(log.begin, subscriber.service)
-    except LogError:
+    except StreamNotFound:
         subscriber.cursor = None
     subscriber.sink.send_notice(subscriber, stream_replaced(subscriber.cursor))

@@ -60,7 +60,7 @@ TRANSITIONS: Mapping[SubscriberState, frozenset[SubscriberState]] = _transitions
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class DeliveryNotice:
     """A message to a subscriber between two events."""
 
     kind: Literal["began", "latest", "gap", "changed", "error"]
@@ -103,7 +103,7 @@ class Sink(ABC):
         """Return when there is room for more events."""
 
     @abstractmethod
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         """Take a notice, also when the sink is full."""
 
     @property

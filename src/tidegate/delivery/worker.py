@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -18,8 +19,9 @@ from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.lane import Lane, Step
 from tidegate.delivery.notices import gap
 from tidegate.delivery.subscriber import LaneMembership, Sink
-from tidegate.errors import TidegateError
+from tidegate.errors import LogError, TidegateError, is_permanent
 from tidegate.logs import Cursor
+from tidegate.timing import Backoff
 
 POLL_INTERVAL_S = 0.02
 """How long the thread waits for events, and so how long a command waits if none comes."""
@@ -27,6 +29,9 @@ IDLE_TIMEOUT_S = 1.0
 """How long the thread lives without work."""
 MAX_COMMANDS = 50
 """Commands that run between two passes, so that many new subscribers do not delay those that are served."""
+
+LOG_BACKOFF = Backoff(first_s=0.1, max_s=2.0)
+"""Pauses while the log does not answer."""
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -97,21 +102,30 @@ class Worker(ABC):
 
     @abstractmethod
     def _work(self) -> bool:
-        """Do one pass. Returns False if there is no subscriber to work for."""
+        """Do one pass. Returns False if there is no subscriber to work for.
+
+        If it raises `LogUnreachable`, its lanes are where they were before, and it is called again after a pause.
+        """
 
     @abstractmethod
     def _fail(self, problem: Exception) -> None:
         """Close all lanes after an exception, and return their subscribers to the event loop."""
 
     def _run(self) -> None:
-        idle_s = 0.0
+        idle_s, failures = 0.0, 0
         while not self.is_cancelled:
             try:
                 self._run_commands()
-                if self._work():
+                is_busy = self._work()
+                failures = 0
+                if is_busy:
                     idle_s = 0.0
                     continue
             except Exception as problem:
+                if isinstance(problem, LogError) and not is_permanent(problem):
+                    failures += 1
+                    self._wait_for_log(problem, failures)
+                    continue
                 self._fail(problem)
             idle_s += POLL_INTERVAL_S
             if idle_s >= IDLE_TIMEOUT_S and self._may_end():
@@ -119,6 +133,18 @@ class Worker(ABC):
             with suppress(Empty):
                 self._commands.get(timeout=POLL_INTERVAL_S)()
         self._run_last_commands()
+
+    def _wait_for_log(self, problem: LogError, failures: int) -> None:
+        """Pause before the next pass, since the log does not answer; commands run meanwhile. Lanes keep their members.
+
+        A subscriber that left its lane and came back would read its last events again, or the whole stream.
+        """
+        if failures == 1:
+            _log.warning("the log does not answer: subscribers wait", service=self.service, problem=str(problem))
+        until = time.monotonic() + LOG_BACKOFF.delay_s(failures)
+        while not self.is_cancelled and (left_s := until - time.monotonic()) > 0:
+            with suppress(Empty):
+                self._commands.get(timeout=min(left_s, POLL_INTERVAL_S))()
 
     def _run_last_commands(self) -> None:
         """Run the commands that are left after a cancellation, so that each one that is awaited gets its answer."""

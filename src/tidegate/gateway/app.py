@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidegate import __version__
 from tidegate.gateway.audit.middleware import Audited
-from tidegate.gateway.auth.access import Access
+from tidegate.gateway.auth.access import AccessControl
 from tidegate.gateway.auth.certificates import CertificateRequired
 from tidegate.gateway.auth.loopback import LoopbackOnly
 from tidegate.gateway.auth.origins import Origins
@@ -18,7 +18,7 @@ from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
 from tidegate.gateway.http.limits import Limits
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes import (
     console,
     definitions,
@@ -85,9 +85,9 @@ def make_app(gateway: Gateway) -> FastAPI:
     console.files()  # read now, so that a broken installation fails at the start
     problems.install(app)
     app.add_middleware(Shortcut, gateway=gateway)
-    app.add_middleware(Limits)  # inside Access: the body of a refused request is not read at all
+    app.add_middleware(Limits)  # inside AccessControl: the body of a refused request is not read at all
     app.add_middleware(
-        Access,
+        AccessControl,
         callers=gateway.callers,
         policies=gateway.policies,
         meter=gateway.meter,
@@ -96,7 +96,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         origins=gateway.origins,
     )
     app.add_middleware(Audited, gateway=gateway)
-    # Outside Access: preflight requests of browsers have no key.
+    # Outside AccessControl: preflight requests of browsers have no key.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     if not gateway.needs_keys:
         app.add_middleware(LoopbackOnly, allowed=gateway.origins)
@@ -114,4 +114,4 @@ def make_app(gateway: Gateway) -> FastAPI:
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer requests and WebSockets for unknown paths with 404."""
     detail = f"nothing is at {scope['path']!r:.200}; all calls are in /openapi.json"
-    await Problem(404, "not-found", "There is no such thing", detail).response()(scope, receive, send)
+    await HttpProblem(404, "not-found", "There is no such thing", detail).response()(scope, receive, send)

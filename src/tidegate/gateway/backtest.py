@@ -18,7 +18,7 @@ import orjson
 from tidegate.delivery.batch import Batch, reaches
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.latest import PAUSE_S, stretch
-from tidegate.errors import LogError
+from tidegate.errors import StreamNotFound
 from tidegate.filters import Filter
 from tidegate.filters.nodes import Path, paths, predicates
 from tidegate.filters.render import path_text
@@ -86,7 +86,7 @@ def backtest(
         is_complete = start == begin
         for batch in _batches(log, service, start, end):
             seen.take(batch, matches)
-    except LogError:
+    except StreamNotFound:
         pass  # the service has no output yet
     return seen.result(service, encoding, is_complete)
 

@@ -1,4 +1,4 @@
-"""A gateway among others: what neighbours see of its services, and what is needed here of theirs."""
+"""Connects the gateway with federation: offers its services to neighbours, and subscribes to theirs as needed here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.delivery.history import HistoryReader
 from tidegate.delivery.latest import Entry, Piece
 from tidegate.delivery.notices import LOST_AT_ORIGIN
 from tidegate.delivery.start import Start
-from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Subscriber
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, HistoryPage, at_moment, cursors_after, is_past
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
-JOIN_S = 1.0
-"""How long somebody who begins now waits to hear from where on a mirror has what they want."""
-UNKNOWN = "it was away for so long that nobody knows what it missed"
-"""Why one who comes back to another broker's service is told of a gap."""
+SYNC_POINT_TIMEOUT_S = 1.0
+"""How long a new subscriber waits until the sync point of its filter in the mirror is known."""
+UNKNOWN_GAP = "the cursor is too old to determine which events were missed"
+"""Reason of a gap for a subscriber of a remote service whose cursor has no known position at the origin."""
 
 
 def caller_of_link(link: Link) -> Caller:
-    """Whom a neighbour is to our policies: somebody of its broker's name, who reads."""
+    """Return the caller that policies see for a neighbour: a consumer with the name of the link."""
     return Caller(f"link_{link.name}", link.name, "consumer", link.services)
 
 
 class FederationAdapter:
-    """A gateway's side of its links."""
+    """The gateway's side of its links. All methods run on the event loop."""
 
     def __init__(
         self,
@@ -50,32 +50,32 @@ class FederationAdapter:
         settings: LinkSettings,
         changed: Callable[[], Awaitable[None]],
     ) -> None:
-        """`changed` is awaited when other brokers' services are others."""
+        """`changed` is awaited when the services of other brokers change."""
         self._policies, self._changed = policies, changed
         self.services: Mapping[str, Service] = {}
-        """The gateway's own."""
+        """The services of this gateway."""
         self.federation = Federation(settings, registry, log, self)
 
     @property
     def remotes(self) -> Mapping[str, Remote]:
-        """Services of others."""
+        """Services of other brokers, by name."""
         return self.federation.remotes
 
-    # What neighbours see -----------------------------------------------------------------
+    # For neighbours ---------------------------------------------------------------------
 
     def offers(self, link: Link) -> list[dict[str, Any]]:
-        """Our own services, as a neighbour sees them."""
+        """Return the offers of our services that a neighbour may see."""
         caller, me = caller_of_link(link), self.federation.name
-        found = []
+        offers = []
         for name, service in sorted(self.services.items()):
             if self._policies.sees(caller, name):
                 schema = self._policies.schema(caller, name)
                 if len(schema.root.fields):
-                    found.append(offered(service, schema, me))
-        return found
+                    offers.append(offered(service, schema, me))
+        return offers
 
     def supply(self, link: Link, service: str) -> Supply | None:
-        """One of our own services, for a neighbour."""
+        """Return one of our services for a neighbour; None if there is none that it may see."""
         caller = caller_of_link(link)
         if service not in self.services or not self._policies.sees(caller, service):
             return None
@@ -84,17 +84,17 @@ class FederationAdapter:
         return Supply(str(ServiceName(service, self.federation.name)), service, schema, hidden, ids)
 
     def passes_on(self, link: Link, name: str) -> bool:
-        """Whether a neighbour may have another broker's service of us."""
+        """True if we may forward the service of another broker to a neighbour."""
         return self._policies.sees(caller_of_link(link), name)
 
     async def changed(self) -> None:
-        """Other brokers' services are others now."""
+        """Called by federation when the services of other brokers have changed."""
         await self._changed()
 
-    # What is needed here -----------------------------------------------------------------
+    # Local demand ------------------------------------------------------------------------
 
     def on_subscription_change(self, subscriber: Subscriber, is_here: bool) -> None:
-        """Somebody listens, wants something else, or listens no more."""
+        """Called when a subscriber is added or changes its filter (`is_here`), or leaves."""
         if not ServiceName.parse(subscriber.service).is_remote:
             return
         if is_here:
@@ -102,25 +102,28 @@ class FederationAdapter:
         else:
             self.federation.release(subscriber)
 
-    def heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
-        """A durable subscription was made or changed, or, None, is gone: it is needed also while nobody consumes it."""
+    def on_durable_change(self, id_: str, registered: RegisteredSubscription | None) -> None:
+        """Called when a durable subscription is created, changed or removed (None).
+
+        Its service is mirrored also while no consumer is connected.
+        """
         holder: Hashable = ("durable", id_)
-        remote = None if found is None else self.remotes.get(found.subscription.service)
-        if found is None or found.state != "active":
+        remote = None if registered is None else self.remotes.get(registered.subscription.service)
+        if registered is None or registered.state != "active":
             self.federation.release(holder)
         elif remote is not None:
-            with suppress(TidegateError):  # it does not fit any more: whoever consumes it is told
-                record = found.subscription  # by meaning or not: whoever can't evaluate a filter sends everything
+            with suppress(TidegateError):  # the filter no longer fits the schema: consumers get the error
+                record = registered.subscription  # a broker that can't evaluate the filter sends all events
                 filter_ = Filter(record.filter, remote.schema, list(record.params)) if record.filter.strip() else None
                 self.federation.hold(holder, record.service, filter_)
 
-    # What is not here ------------------------------------------------------------------------
+    # History ---------------------------------------------------------------------------------
 
     async def start_cursor(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:
-        """The place of a start in another broker's history, where its mirror alone would not do.
+        """Return the cursor of a start in the history of another broker; None if the mirror is enough.
 
-        Who begins now begins in the mirror, if that has what they want from now on: else what is put out until it
-        has is history, too.
+        A subscriber that starts now reads the mirror if its sync point is known in time. Otherwise events until the
+        sync point are history, too.
         """
         if not ServiceName.parse(service).is_remote:
             return None
@@ -131,109 +134,109 @@ class FederationAdapter:
             return at_moment(start.since_micros)
         if start.beginning:
             return BEGINNING
-        moment = at_moment(now_micros())
-        return None if await self.federation.wait_for_sync_point(service, filter_, JOIN_S) else moment
+        now = at_moment(now_micros())
+        return None if await self.federation.wait_for_sync_point(service, filter_, SYNC_POINT_TIMEOUT_S) else now
 
     def now_cursor(self, subscriber: Subscriber) -> Cursor | None:
-        """This moment, where a mirror has not all that is wanted from now on."""
+        """Return a cursor in history for the current time; None if the mirror has all events from now on."""
         is_ours = subscriber.service not in self.remotes
         if is_ours or self.federation.sync_point(subscriber.service, subscriber.filter) is not None:
             return None
         return at_moment(now_micros())
 
     def is_historical(self, cursor: Cursor | None) -> bool:
-        """Whether a place is one in another broker's history."""
+        """True if a cursor is one in the history of another broker."""
         return is_past(cursor)
 
     def needs_history(self, subscriber: Subscriber) -> bool:
-        """Whether a mirror has not all that is wanted from a place on: it is history, or was not asked for then."""
-        place = subscriber.position
-        if place is None or subscriber.service not in self.remotes:
-            return is_past(place)
-        joint = self.federation.sync_point(subscriber.service, subscriber.filter)
-        is_elsewhere = joint is not None and joint.mirror.generation != place.generation  # the mirror was made anew
-        return is_past(place) or joint is None or not (is_elsewhere or joint.is_before(place))
+        """True if the mirror lacks events after the cursor: it is in history, or before the filter's sync point."""
+        cursor = subscriber.position
+        if cursor is None or subscriber.service not in self.remotes:
+            return is_past(cursor)
+        sync_point = self.federation.sync_point(subscriber.service, subscriber.filter)
+        # Another generation: the mirror was deleted and created again.
+        is_recreated = sync_point is not None and sync_point.mirror.generation != cursor.generation
+        return is_past(cursor) or sync_point is None or not (is_recreated or sync_point.is_before(cursor))
 
     async def wait_for_sync(self, subscriber: Subscriber) -> None:
-        """Return when a mirror has what is wanted from now on, or that takes too long."""
+        """Wait until the sync point of a subscriber is known, at most `SYNC_POINT_TIMEOUT_S`."""
         if subscriber.service in self.remotes:
-            await self.federation.wait_for_sync_point(subscriber.service, subscriber.filter, JOIN_S)
+            await self.federation.wait_for_sync_point(subscriber.service, subscriber.filter, SYNC_POINT_TIMEOUT_S)
 
     def is_partial(self, service: str) -> bool:
-        """A mirror has what was asked for."""
+        """True if the local log may lack events: a mirror only has those that local subscribers asked for."""
         return ServiceName.parse(service).is_remote
 
     def open(self, subscriber: Subscriber) -> HistoryReader:
-        """What a subscriber is given of it."""
-        return _Past(self.federation, subscriber)
+        """Return the reader of the history for a subscriber."""
+        return _RemoteHistoryReader(self.federation, subscriber)
 
 
-class _Past:
-    """One subscriber's way through another broker's history, up to where the mirror goes on."""
+class _RemoteHistoryReader:
+    """Reads the history of a remote service for one subscriber, up to the start of the mirror."""
 
     def __init__(self, federation: Federation, subscriber: Subscriber) -> None:
         assert subscriber.cursor is not None
-        self._federation, self._subscriber, self._place = federation, subscriber, subscriber.cursor
+        self._federation, self._subscriber, self._cursor = federation, subscriber, subscriber.cursor
         self._page: HistoryPage | None = None
         self._mirror: Cursor | None = None
-        """The mirror's end before the first page was asked for."""
+        """The end of the mirror before the first page was requested."""
         self.log_cursor: Cursor | None = None
 
     async def next_page(self) -> Piece | None:
-        """The next events, which its filter matches."""
+        """Return the next events that match the filter; None at the end of the history. Raises FederationError."""
         federation, service, filter_ = self._federation, self._subscriber.service, self._subscriber.filter
         page = self._page
-        if page is not None and page.is_last and self._place == page.end:
+        if page is not None and page.is_last and self._cursor == page.end:
             self.log_cursor = await federation.mirror_position(service, self._mirror, page.until)
             return None
         if page is None:
-            # What it wants is asked for first: so nothing is between the history and what comes.
+            # Subscribe before reading, so that no event is between the history and the mirror.
             federation.hold(self._subscriber, service, filter_)
-            if not await federation.wait_for_sync_point(service, filter_, JOIN_S):
-                raise FederationError(f"it is not known yet from where on there is a mirror of {service!r}")
-            if not is_past(self._place):
-                found = await self._behind()
-                if found is not None:
-                    return found
+            if not await federation.wait_for_sync_point(service, filter_, SYNC_POINT_TIMEOUT_S):
+                raise FederationError(f"the mirror of {service!r} has no sync point yet; try again")
+            if not is_past(self._cursor):
+                gap = await self._leave_mirror()
+                if gap is not None:
+                    return gap
                 if self.log_cursor is not None:
                     return None
             self._mirror = await federation.mirror_end(service)
         try:
-            page = await federation.read_history(service, filter_, self._place, None if page is None else page.until)
-        except (LinkClosed, TimeoutError) as problem:
-            raise FederationError(str(problem)) from problem
+            page = await federation.read_history(service, filter_, self._cursor, None if page is None else page.until)
+        except (LinkClosed, TimeoutError) as exc:
+            raise FederationError(str(exc)) from exc
         self._page = page
-        places = cursors_after(page, len(page.records))
-        entries = [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)]
+        cursors = cursors_after(page, len(page.records))
+        entries = [Entry(n, cursors[n].text, record, "") for n, record in enumerate(page.records)]
         return Piece(service, entries, _missed(page) if page.lost else None)
 
-    async def _behind(self) -> Piece | None:
-        """Find the place in history of one in the mirror, which has not all behind it; a piece: what is told of it."""
+    async def _leave_mirror(self) -> Piece | None:
+        """Replace the cursor in the mirror by one in the history of the origin. Returns a gap if there is none."""
         if self.log_cursor is not None:
             return None
-        service, place = self._subscriber.service, self._place
-        known = self._federation.sync_point(service, self._subscriber.filter)
-        found = await self._federation.origin_position(service, place)
-        if found is not None:
-            self._place = found
+        service, cursor = self._subscriber.service, self._cursor
+        sync_point = self._federation.sync_point(service, self._subscriber.filter)
+        origin = await self._federation.origin_position(service, cursor)
+        if origin is not None:
+            self._cursor = origin
             return None
-        self.log_cursor = place if known is None else ahead(place, known.mirror.offsets)
-        return Piece(service, [], Notice("gap", place.text, {"reason": UNKNOWN}))
+        self.log_cursor = cursor if sync_point is None else ahead(cursor, sync_point.mirror.offsets)
+        return Piece(service, [], DeliveryNotice("gap", cursor.text, {"reason": UNKNOWN_GAP}))
 
     def advance(self, count: int) -> Cursor:
-        """So many were given: the place behind them."""
+        """Return the cursor after the first `count` events of the page, which were delivered."""
         if self._page is None:
-            return self._place
+            return self._cursor
         if count == len(self._page.records):
-            self._place = self._page.end
+            self._cursor = self._page.end
         elif count:
-            self._place = cursors_after(self._page, count)[-1]
-        return self._place
+            self._cursor = cursors_after(self._page, count)[-1]
+        return self._cursor
 
 
-def _missed(page: HistoryPage) -> Notice:
+def _missed(page: HistoryPage) -> DeliveryNotice:
     missed = [
-        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
-        for each in page.lost
+        {"partition": gap.partition, "missed_from": gap.missed_from, "resumed_at": gap.resumed_at} for gap in page.lost
     ]
-    return Notice("gap", page.start.text, {"reason": LOST_AT_ORIGIN, "missed": missed})
+    return DeliveryNotice("gap", page.start.text, {"reason": LOST_AT_ORIGIN, "missed": missed})

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import LogError, NotRegistered, error_text
+from tidegate.errors import CursorError, LogError, NotRegistered, RegistryError, StreamNotFound, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway.audit.log import Audit, AuditWriter
@@ -34,7 +34,6 @@ from tidegate.gateway.finder import Finder
 from tidegate.gateway.http.connections import Connections
 from tidegate.gateway.http.executors import Executors
 from tidegate.gateway.http.tls import ServerTls
-from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.quarantine import ReplayMarks
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
@@ -43,6 +42,7 @@ from tidegate.gateway.telemetry.metrics import Metrics
 from tidegate.gateway.telemetry.tracing import Tracing
 from tidegate.gateway.transports import outbox
 from tidegate.gateway.transports.outbox import Outbox
+from tidegate.ingress.http import Ingestor, IngestWorker
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
@@ -50,13 +50,16 @@ from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, audit_stream, catalog
 from tidegate.services.check import Usable, usable
+from tidegate.services.derived import with_derived_constraints
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
 POLL_INTERVAL_S = 0.25
 """Between two reads of the registry and `_status`."""
+REPEAT_INTERVAL_S = 30.0
+"""The same problem is logged again after this time."""
 STATUS = "_status"
 SILENT_AFTER_S = 15.0
 """A runner reports each service every second; after this time without a report it is considered dead."""
@@ -86,7 +89,7 @@ class Gateway:
         self,
         registry: Registry,
         log: EventLog,
-        ingest: Ingesting,
+        ingest: Ingestor,
         statuses: Schema,
         *,
         needs_keys: bool = False,
@@ -133,6 +136,11 @@ class Gateway:
         """The newest event of `_status` for each service."""
         self._status_at: dict[str, float] = {}
         """When that event was written, as `time.monotonic`."""
+        self.problems: dict[str, str] = {}
+        """Why `registry` or `log` can't be used at the moment; empty if both answer."""
+        self._log_back_at = 0.0
+        """When the log answered again after an outage, as `time.monotonic`."""
+        self._logged: dict[str, tuple[str, float]] = {}
         self._revision = -1
         self._was_ready = False
         self._status_cursor: Cursor | None = None
@@ -181,9 +189,9 @@ class Gateway:
         elif found.subscription.push_target is None:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
-            self.linked.heed_durable(id_, found)
+            self.linked.on_durable_change(id_, found)
 
-    def _pace(self, record: Subscription) -> CallerPace | None:
+    def _pace(self, record: SubscriptionRecord) -> CallerPace | None:
         return self.meter.pace(self.owners.owner(record))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
@@ -260,8 +268,10 @@ class Gateway:
         status = self.status.get(name)
         if status is None:
             return "never ran"
-        is_silent = status["state"] != "stopped" and time.monotonic() - self._status_at[name] > SILENT_AFTER_S
-        return "silent" if is_silent else str(status["state"])
+        if status["state"] == "stopped" or "log" in self.problems:  # without the log, nobody can report
+            return str(status["state"])
+        heard_at = max(self._status_at[name], self._log_back_at)
+        return "silent" if time.monotonic() - heard_at > SILENT_AFTER_S else str(status["state"])
 
     def view(self, request: HTTPConnection) -> View:
         """Return what the caller of a request sees."""
@@ -302,13 +312,42 @@ class Gateway:
         await periodic(self._refresh_or_log, POLL_INTERVAL_S)
 
     async def _refresh_or_log(self) -> None:
+        """Read the registry and `_status`. If one does not answer, the other is read all the same."""
         try:
-            await self.refresh()
+            await self.refresh_definitions()
+            self._answers("registry")
         except Exception as problem:  # the next attempt may succeed: policies must not stay outdated
-            _log.warning("can't read the registry", problem=error_text(problem))
+            self._note_problem("can't read the registry", problem, "registry", RegistryError)
+        try:
+            await self.refresh_status()
+            self._answers("log")
+        except Exception as problem:
+            self._note_problem("can't read the status of services", problem, "log", LogError)
+
+    def _note_problem(self, what: str, problem: Exception, part: str, kind: type[Exception]) -> None:
+        """Log a problem, the same one only now and then. The gateway is degraded if it is of the given kind."""
+        text = error_text(problem)
+        if isinstance(problem, kind):
+            self.problems[part] = text
+        logged, logged_at = self._logged.get(what, ("", 0.0))
+        if logged != text or time.monotonic() - logged_at >= REPEAT_INTERVAL_S:
+            self._logged[what] = text, time.monotonic()
+            _log.warning(what, problem=text)
+
+    def _answers(self, part: str) -> None:
+        if self.problems.pop(part, None) is not None:
+            self._logged.clear()
+            _log.info(f"the {part} answers again")
+            if part == "log":
+                self._log_back_at = time.monotonic()
 
     async def refresh(self) -> None:
         """Apply what has changed in the registry, and read new events of `_status`. Routes await it after a change."""
+        await self.refresh_definitions()
+        await self.refresh_status()
+
+    async def refresh_definitions(self) -> None:
+        """Apply what has changed in the registry."""
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self.registry.revision)
         if revision != self._revision:
@@ -319,7 +358,10 @@ class Gateway:
             self._revision = revision
             if self.linked is not None:
                 self.linked.federation.send_offers()
-        await loop.run_in_executor(None, self._read_status)
+
+    async def refresh_status(self) -> None:
+        """Read new events of `_status`."""
+        await asyncio.get_running_loop().run_in_executor(None, self._read_status)
         self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
@@ -333,7 +375,11 @@ class Gateway:
         if self.linked is not None:
             self.linked.services = own
         keys = {**output_keys(self.definitions), **dict.fromkeys(about_services, catalog.KEY)}
-        self.policies.define(services, {**served, **about_services, **audit}, keys, self.definitions.streams)
+        # What a caller subscribes to has more constraints: a filter that contradicts them is refused. Stored
+        # subscriptions are not, because a later version of the service may match them again.
+        promised = {name: with_derived_constraints(own[name], schema) for name, schema in served.items() if name in own}
+        schemas = {**served, **promised, **about_services, **audit}
+        self.policies.define(services, schemas, keys, self.definitions.streams)
         meanings = {name: self.policies.meaning(name) for name in (*served, *about_services)}
         self.hub.serve(
             {**served, **about_services, **audit}, {name: each for name, each in meanings.items() if each is not None}
@@ -360,7 +406,7 @@ class Gateway:
                     except (ValueError, TypeError, KeyError) as problem:  # written by another version
                         _log.warning("a record of _status can't be read", problem=error_text(problem))
                 self._status_cursor = read.cursor
-        except LogError:  # no service has run here yet, or the stream was created again
+        except (StreamNotFound, CursorError):  # no service has run here yet, or the stream was created again
             self._status_cursor = None
 
     def _on_status(self, status: Mapping[str, Any], *, is_old: bool) -> None:

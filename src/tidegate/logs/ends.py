@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tidegate.errors import LogError, LogUnreachable, UnknownStream, error_text
+from tidegate.errors import LogError, LogUnreachable, StreamNotFound, error_text
 from tidegate.logs.log import EventLog
 
 
@@ -30,5 +30,5 @@ def ends_of(open_log: Callable[[], EventLog], streams: Collection[str]) -> dict[
 def _end(log: EventLog, stream: str) -> str | None:
     try:
         return log.end(stream).text
-    except UnknownStream:  # deleted since the list was made
+    except StreamNotFound:  # deleted since the list was made
         return None

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
-from tidegate.errors import CursorError, LogError, did_you_mean
+from tidegate.errors import CursorError, LogError, LogUnreachable, StreamNotFound, did_you_mean
 from tidegate.logs.cursor import Cursor
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionLimits:
     """How long, and up to which size, a stream keeps records; the first limit reached counts. None: no limit."""
 
     age_s: float | None = None
@@ -51,7 +51,8 @@ class EventLog(Protocol):
 
     Each partition has one writer and any number of readers, in any process, without a lock. A reader sees only
     complete records, and each partition in order. Every method blocks. All but `create`, `streams` and `close` raise
-    LogError for an unknown stream, and CursorError for a cursor of another generation or beyond the end.
+    StreamNotFound for an unknown stream, and CursorError for a cursor of another generation or beyond the end. All
+    raise LogUnreachable if the log does not answer: then nothing is known of the stream, and a cursor stays valid.
     """
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
@@ -87,7 +88,7 @@ class EventLog(Protocol):
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
         """Return True as soon as a read from the cursor would return a record or a gap; False after the timeout."""
 
-    def expire(self, stream: str, retention: Retention) -> int:
+    def expire(self, stream: str, retention: RetentionLimits) -> int:
         """Delete the oldest records beyond a retention, and return the number of bytes freed."""
 
     def delete(self, stream: str) -> None:
@@ -134,14 +135,19 @@ def need_records(records: Sequence[bytes]) -> None:
             raise LogError(f"record {n}: expected one JSON object on one line, not {record[:60]!r}")
 
 
-def no_stream(stream: str, known: Iterable[str]) -> LogError:
+def no_stream(stream: str, known: Iterable[str]) -> StreamNotFound:
     """Return the error for a stream that does not exist, with a similar name that does."""
-    return LogError(f"no stream {stream!r}{did_you_mean(stream, known)}")
+    return StreamNotFound(f"no stream {stream!r}{did_you_mean(stream, known)}")
 
 
 def no_partition(stream: str, partition: str, known: Iterable[str]) -> LogError:
     """Return the error for a partition that does not exist, with a similar name that does."""
     return LogError(f"{stream!r} has no partition {partition!r}{did_you_mean(partition, known)}")
+
+
+def unreadable(folder: str, error: OSError) -> LogUnreachable:
+    """Return the error for files of the log that can't be read at the moment."""
+    return LogUnreachable(f"can't read {folder}: {error.strerror or error}; check the disk and its permissions")
 
 
 def another_generation(stream: str) -> CursorError:

@@ -27,13 +27,14 @@ from tidegate.logs.files import Partition, segments_of, size_of
 from tidegate.logs.log import (
     Gap,
     Read,
-    Retention,
+    RetentionLimits,
     another_generation,
     is_name,
     need_names,
     need_records,
     no_partition,
     no_stream,
+    unreadable,
 )
 from tidegate.logs.writer import Writer, WriterClosed
 
@@ -197,6 +198,8 @@ class SegmentLog:
                 offsets[name] = offset
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
+        except OSError as exc:
+            raise unreadable(f"{self._root}/{stream}", exc) from exc
         if records and self._generation(stream) != cursor.generation:
             raise another_generation(stream)  # the stream was replaced during the read
         return Read(tuple(records), tuple(places), Cursor(cursor.generation, offsets, cursor.marks), tuple(gaps))
@@ -217,6 +220,8 @@ class SegmentLog:
                     return True
             except FileNotFoundError as exc:
                 raise no_stream(stream, self.streams()) from exc
+            except OSError as exc:
+                raise unreadable(f"{self._root}/{stream}", exc) from exc
             rescan_at = min(deadline, time.monotonic() + RESCAN_INTERVAL_S)
             if not _wait_for_change(sizes, rescan_at) and rescan_at == deadline:
                 return False
@@ -234,9 +239,9 @@ class SegmentLog:
             partitions.append((name, partition))
         return partitions
 
-    # Retention -----------------------------------------------------------------
+    # RetentionLimits -----------------------------------------------------------------
 
-    def expire(self, stream: str, retention: Retention) -> int:
+    def expire(self, stream: str, retention: RetentionLimits) -> int:
         """Delete whole segments, oldest first, but never the newest one; return the number of bytes freed."""
         freed = 0
         for partition in self._partitions(stream):
@@ -262,18 +267,24 @@ class SegmentLog:
             offsets = {name: offset_of(Partition(self._root / stream / name)) for name in self._partitions(stream)}
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
+        except OSError as exc:
+            raise unreadable(f"{self._root}/{stream}", exc) from exc
         return Cursor(generation, offsets)
 
     def _folder(self, stream: str) -> Path:
-        folder = self._root / stream
-        if not is_name(stream) or not (folder / "generation").exists():
-            raise no_stream(stream, self.streams())
-        return folder
+        self._generation(stream)
+        return self._root / stream
 
     def _generation(self, stream: str) -> str:
+        path = f"{self._root}/{stream}/generation"
         if is_name(stream):
-            with suppress(FileNotFoundError), open(f"{self._root}/{stream}/generation") as file:
-                return file.read()
+            try:
+                with open(path) as file:
+                    return file.read()
+            except FileNotFoundError:
+                pass
+            except OSError as exc:
+                raise unreadable(path, exc) from exc
         raise no_stream(stream, self.streams())
 
     def _partitions(self, stream: str) -> list[str]:
@@ -282,6 +293,8 @@ class SegmentLog:
                 return sorted(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError as exc:
             raise no_stream(stream, self.streams()) from exc
+        except OSError as exc:
+            raise unreadable(f"{self._root}/{stream}", exc) from exc
 
     def _partition(self, stream: str, partition: str) -> Path:
         known = self._partitions(stream)

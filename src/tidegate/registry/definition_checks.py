@@ -19,7 +19,7 @@ from tidegate.services.definitions import Origin
 from tidegate.services.findings import Findings
 from tidegate.services.redaction import note_secrets
 from tidegate.services.trust import needs_trust
-from tidegate.services.versions import breaking
+from tidegate.services.versions import breaking, breaking_for_producers
 
 
 class _AllowAll:
@@ -57,12 +57,13 @@ def check_change(
 
     `applied` are the definitions to add or change, `removed` the names to remove. `before` are all stored definitions.
 
-    The result contains each service whose subscribers break, and everything that it reads directly or indirectly.
+    The result contains each raw stream whose producers break, each service whose subscribers break, and everything that
+    such a service reads directly or indirectly.
     `imported` are the services whose custom functions are imported for the check.
 
     Raises `RegistryError` if something reads a removed definition or if an unseen service would break,
-    `DefinitionError` if the definitions are not valid together, and `BreakingChange` if subscribers would break and
-    `force` is not set.
+    `DefinitionError` if the definitions are not valid together, and `BreakingChange` if subscribers or
+    producers would break and `force` is not set.
     """
     after = Definitions(
         _without({**before.streams, **applied.streams}, removed | {*applied.services}),
@@ -81,12 +82,17 @@ def check_change(
         for name, shape in shapes.items()
         if name in shapes_before and (sentences := breaking(shapes_before[name].output, shape.output))
     }
+    streams = {
+        name: sentences
+        for name, stream in applied.streams.items()
+        if name in before.streams and (sentences := breaking_for_producers(before.streams[name].schema, stream.schema))
+    }
     unseen = [name for name in broken if not guard.sees(name)]
     if unseen:
         raise _breaks_unseen(len(unseen))
-    if broken and not force:
-        raise BreakingChange(broken)
-    return _with_inputs(broken, after)
+    if (broken or streams) and not force:
+        raise BreakingChange(broken, streams)
+    return _with_inputs([*broken, *streams], after)
 
 
 def refuse_if_read(name: str, others: Definitions, guard: ChangeGuard) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from tidegate.services import Definitions, Service, Stream
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 SubscriptionState = Literal["active", "disabled", "stopped"]
 """Whether a subscription is delivered: `disabled` until it is enabled, `stopped` until its owner renews it."""
@@ -124,7 +124,7 @@ class DefinitionChange:
 class RegisteredSubscription:
     """A durable subscription with its cursor and the state of its delivery."""
 
-    subscription: Subscription
+    subscription: SubscriptionRecord
     version: int
     """1, 2, ...: grows when the subscription or its state changes, not when the cursor moves."""
     cursor: str | None

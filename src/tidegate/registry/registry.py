@@ -29,7 +29,7 @@ from tidegate.registry.records import (
 )
 from tidegate.services import Definitions
 from tidegate.services.definitions import Origin
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 
 class ChangeGuard(Protocol):
@@ -110,7 +110,7 @@ class DefinitionStore(Protocol):
 class SubscriptionStore(Protocol):
     """Durable subscriptions, their cursors and the state of their delivery."""
 
-    def subscribe(self, subscription: Subscription, cursor: str | None) -> RegisteredSubscription:
+    def subscribe(self, subscription: SubscriptionRecord, cursor: str | None) -> RegisteredSubscription:
         """Add a subscription that starts at `cursor`; None: delivery chooses the start position.
 
         Raises `NotRegistered` if the service does not exist, and `RegistryError` if the id is in use.
@@ -123,7 +123,7 @@ class SubscriptionStore(Protocol):
         """Return all subscriptions by id, or those of a service or an owner, oldest first."""
 
     def change_subscription(
-        self, subscription: Subscription, version: int | None = None, *, resume: bool = False
+        self, subscription: SubscriptionRecord, version: int | None = None, *, resume: bool = False
     ) -> RegisteredSubscription:
         """Replace the subscription that has the same id; its cursor and state stay. `resume` activates a stopped one.
 

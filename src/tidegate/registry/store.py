@@ -14,7 +14,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from tidegate.errors import NotRegistered, RegistryError
+from tidegate.errors import NotRegistered, RegistryError, RegistryUnreachable
 from tidegate.registry.migrate import migrate
 from tidegate.registry.secrets import SEALED, Keyring, SecretKey, no_keyring
 from tidegate.registry.tables import REVISIONS
@@ -52,10 +52,11 @@ class Store:
         self._engine.dispose()
 
     def _translate_error(self, context: sa.ExceptionContext) -> None:
-        """Raise a `RegistryError` if the database is unreachable, full or locked. SQLAlchemy calls it on each error."""
-        if isinstance(context.sqlalchemy_exception, sa.exc.OperationalError) and not context.is_pre_ping:
+        """Raise `RegistryUnreachable` if the database is away, full or locked. SQLAlchemy calls it on each error."""
+        is_of_the_moment = isinstance(context.sqlalchemy_exception, sa.exc.OperationalError) or context.is_disconnect
+        if is_of_the_moment and not context.is_pre_ping:
             message = _message(context.original_exception)
-            raise RegistryError(f"can't use the registry {self._name}: {message}") from context.original_exception
+            raise RegistryUnreachable(f"can't use the registry {self._name}: {message}") from context.original_exception
 
     @contextmanager
     def _change_transaction(self, counter: Counter) -> Iterator[sa.Connection]:

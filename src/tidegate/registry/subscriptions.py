@@ -16,7 +16,7 @@ from tidegate.registry.records import RegisteredSubscription, SubscriptionState
 from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, increment, roll_back
 from tidegate.registry.tables import DEFINITIONS, SUBSCRIPTIONS
-from tidegate.subscriptions import PUSH_TARGETS, Deliver, Grant, Pull, Subscription
+from tidegate.subscriptions import PUSH_TARGETS, Deliver, Grant, Pull, SubscriptionRecord
 
 _KINDS: dict[str, type[Deliver]] = {"pull": Pull, **PUSH_TARGETS}
 _ACTIVE: dict[str, Any] = {"state": "active", "reason": None, "attempts": 0, "retry_at": None}
@@ -27,7 +27,7 @@ class SqlSubscriptions(Store):
 
     # Changes -------------------------------------------------------------------
 
-    def subscribe(self, subscription: Subscription, cursor: str | None) -> RegisteredSubscription:
+    def subscribe(self, subscription: SubscriptionRecord, cursor: str | None) -> RegisteredSubscription:
         """Add a subscription that starts at `cursor`; None: delivery chooses the start position."""
         _document(subscription)  # raises for values that can't be stored, before the transaction locks others out
         with self._change_transaction("subscriptions") as connection:
@@ -53,7 +53,7 @@ class SqlSubscriptions(Store):
             return self._registered(need_subscription(connection, subscription.id))
 
     def change_subscription(
-        self, subscription: Subscription, version: int | None = None, *, resume: bool = False
+        self, subscription: SubscriptionRecord, version: int | None = None, *, resume: bool = False
     ) -> RegisteredSubscription:
         """Replace the subscription that has the same id, if `version` is its current version or None."""
         plain = _document(subscription)
@@ -145,7 +145,7 @@ class SqlSubscriptions(Store):
     def _registered(self, row: sa.Row[Any]) -> RegisteredSubscription:
         return _parse(row, lambda sealed: self._decrypt(sealed, *_secret_location(row.id)))
 
-    def _sealed_document(self, connection: sa.Connection, subscription: Subscription) -> str:
+    def _sealed_document(self, connection: sa.Connection, subscription: SubscriptionRecord) -> str:
         """Return the JSON document of a subscription, with the secrets of its push target encrypted."""
         key, target = self._encryption_key(connection), subscription.push_target
         if key is None or target is None:
@@ -230,7 +230,7 @@ def _need_service(connection: sa.Connection, name: str) -> None:
         raise NotRegistered(f"there is no service {name!r}")
 
 
-def _document(subscription: Subscription) -> str:
+def _document(subscription: SubscriptionRecord) -> str:
     """Return a subscription as JSON, without the fields that have their own columns."""
     record = asdict(subscription)
     for name in ("id", "service", "owner"):
@@ -251,7 +251,7 @@ def _parse(row: sa.Row[Any], decrypt: Callable[[str], str]) -> RegisteredSubscri
     transport = _KINDS[deliver.pop("kind")](**deliver)
     grant = record.pop("grant", None)
     record["grant"] = None if grant is None else Grant(**_values(grant))
-    subscription = Subscription(id=row.id, service=row.service, owner=row.owner, deliver=transport, **record)
+    subscription = SubscriptionRecord(id=row.id, service=row.service, owner=row.owner, deliver=transport, **record)
     return RegisteredSubscription(
         subscription,
         row.version,

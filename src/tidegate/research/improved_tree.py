@@ -33,8 +33,8 @@ from tidegate.matching.result import Matches
 from tidegate.matching.scan import sort_pairs
 from tidegate.research.partition import By, check_by, split
 from tidegate.research.predicate_lists import ListVerdicts, PredicateIndex, PredicateSlot, split_between
-from tidegate.research.tree import Branch
-from tidegate.research.workers import Workers
+from tidegate.research.tree import TreeBranch
+from tidegate.research.workers import MatchWorkers
 
 Numbered = tuple[int, tuple[Node, ...]]
 """The number of an entry, and the sorted predicates of one of its conjuncts."""
@@ -44,7 +44,7 @@ Numbered = tuple[int, tuple[Node, ...]]
 class Tree:
     """Definition 8: a root and its predicate lists."""
 
-    root: Branch[PredicateSlot]
+    root: TreeBranch[PredicateSlot]
     index: PredicateIndex
 
 
@@ -85,7 +85,7 @@ def build_tree(rows: Iterable[Numbered]) -> Tree:
     """Build a tree from conjuncts (algorithm 1)."""
     rows = list(rows)
     index = PredicateIndex.of(term for _, terms in rows for term in terms)
-    root: Branch[PredicateSlot] = Branch()
+    root: TreeBranch[PredicateSlot] = TreeBranch()
     for number, terms in rows:
         root.grow((index.slots[term] for term in terms), number)
     return Tree(root, index)
@@ -132,7 +132,7 @@ class ImprovedTreeIndex:
         check_by(by)
         self._snapshots = LazySnapshots(partial(_build, workers=workers, by=by))
         self._count, self._by = workers, by
-        self._workers = Workers(_unpacked_part, _walked)
+        self._workers = MatchWorkers(_unpacked_part, _walked)
 
     def apply(
         self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from tidegate.errors import MatcherError, did_you_mean
-from tidegate.research.tree import Branch
+from tidegate.research.tree import TreeBranch
 
 PredicateKey = TypeVar("PredicateKey")
 By = Literal["predicates", "count"]
@@ -75,7 +75,7 @@ def level(widths: Sequence[int], parts: int) -> int:
     return max(range(1, len(widths) + 1), key=lambda at: (widths[at - 1], at), default=0)
 
 
-def split(root: Branch[PredicateKey], parts: int, by: By = "predicates") -> list[list[Ending[PredicateKey]]]:
+def split(root: TreeBranch[PredicateKey], parts: int, by: By = "predicates") -> list[list[Ending[PredicateKey]]]:
     """Distribute the conjuncts of a tree over at most `parts` parts, subtree by subtree.
 
     Every conjunct is in one part and keeps its whole path, so each part is a tree.
@@ -93,7 +93,7 @@ def check_by(by: str) -> None:
         raise MatcherError(f"unknown split {by!r}{hint}")
 
 
-def _subtrees(root: Branch[PredicateKey], at: int) -> Iterator[tuple[int, list[Ending[PredicateKey]]]]:
+def _subtrees(root: TreeBranch[PredicateKey], at: int) -> Iterator[tuple[int, list[Ending[PredicateKey]]]]:
     """Yield the subtrees at a level in order: their number of predicates, and their conjuncts.
 
     A conjunct that ends above the level is a subtree of its own.
@@ -110,8 +110,8 @@ def _subtrees(root: Branch[PredicateKey], at: int) -> Iterator[tuple[int, list[E
 
 
 def _nodes(
-    root: Branch[PredicateKey], path: tuple[PredicateKey, ...], deepest: int | None = None
-) -> Iterator[tuple[Branch[PredicateKey], tuple[PredicateKey, ...]]]:
+    root: TreeBranch[PredicateKey], path: tuple[PredicateKey, ...], deepest: int | None = None
+) -> Iterator[tuple[TreeBranch[PredicateKey], tuple[PredicateKey, ...]]]:
     """Yield the nodes of a tree in order, down to a level, each with the predicates on its path."""
     pending = [(root, path)]
     while pending:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.filters.evaluate import comparable
-from tidegate.filters.nodes import Between, Compare, Literal, Node, Path, Relation
+from tidegate.filters.nodes import Between, Compare, ComputedValue, Literal, Node, Path, Relation
 from tidegate.filters.normalize import opposite
 from tidegate.matching.axis import Axis, kinds_of
 from tidegate.matching.events import EventBatch
@@ -102,7 +102,7 @@ def split_between(node: Node) -> tuple[Node, ...]:
 def _listed(node: Node) -> tuple[ListKey, Any] | None:
     """Return a predicate's list and its value there; None if a verdict on it decides no other."""
     match node:
-        case Compare(path, relation, Literal() as literal):
+        case Compare(path, relation, Literal() as literal) if not isinstance(path, ComputedValue):
             # Text that is a time compares with texts in one order and, without a schema, with times in another.
             if path.type is None and literal.kind == "string" and timestamps.from_text(str(literal.value)) is not None:
                 return None

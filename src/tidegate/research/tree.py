@@ -29,17 +29,17 @@ PredicateKey = TypeVar("PredicateKey")
 
 
 @dataclass(slots=True)
-class Branch(Generic[PredicateKey]):
+class TreeBranch(Generic[PredicateKey]):
     """A node of the tree: the predicates below it, and the entries that end here."""
 
-    below: dict[PredicateKey, Branch[PredicateKey]] = field(default_factory=dict)
+    below: dict[PredicateKey, TreeBranch[PredicateKey]] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
     def grow(self, terms: Iterable[PredicateKey], number: int) -> None:
         """Add a conjunct below this node."""
         node = self
         for term in terms:
-            node = node.below.setdefault(term, Branch())
+            node = node.below.setdefault(term, TreeBranch())
         node.ends.append(number)
 
     def size(self) -> int:
@@ -99,8 +99,8 @@ class TreeIndex:
         return {"engine": "tree", "filters": len(entries), "predicates": root.size()}
 
 
-def _build_tree(entries: Mapping[int, IndexEntry]) -> Branch[Node]:
-    root: Branch[Node] = Branch()
+def _build_tree(entries: Mapping[int, IndexEntry]) -> TreeBranch[Node]:
+    root: TreeBranch[Node] = TreeBranch()
     for number, entry in entries.items():
         for terms in entry.alternatives():
             root.grow(sorted(dict.fromkeys(terms), key=render_node), number)

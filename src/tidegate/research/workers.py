@@ -63,7 +63,7 @@ class _Failed:
     error: Exception
 
 
-class Workers:
+class MatchWorkers:
     """One process per part, started at the first question. Thread-safe: one question at a time.
 
     If a worker dies, its question fails, and the next question starts a new process.

@@ -2,7 +2,7 @@
 
 from tidegate.subscriptions.push_target import PushTarget
 from tidegate.subscriptions.rules import BEGINNINGS, PUSH_TARGETS, changed, compiled, wants_handshake
-from tidegate.subscriptions.subscription import Deliver, Format, Grant, Pull, Subscription, new_id
+from tidegate.subscriptions.subscription import Deliver, Format, Grant, Pull, SubscriptionRecord, new_id
 from tidegate.subscriptions.webhook import MAX_SECRETS, Webhook, new_secret
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Grant",
     "Pull",
     "PushTarget",
-    "Subscription",
+    "SubscriptionRecord",
     "Webhook",
     "changed",
     "compiled",

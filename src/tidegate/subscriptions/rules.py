@@ -15,7 +15,7 @@ from tidegate.filters.meaning import Meaning
 from tidegate.filters.tokens import tokenize
 from tidegate.model import Schema, units
 from tidegate.subscriptions.push_target import BadValue, PushTarget
-from tidegate.subscriptions.subscription import Deliver, Pull, Subscription
+from tidegate.subscriptions.subscription import Deliver, Pull, SubscriptionRecord
 from tidegate.subscriptions.webhook import Webhook
 
 PUSH_TARGETS: dict[str, type[PushTarget]] = {target.kind: target for target in (Webhook,)}
@@ -33,14 +33,14 @@ MIN_INTERVAL_S = 0.01
 
 
 def changed(
-    record: Subscription,
+    record: SubscriptionRecord,
     document: Any,
     schema: Schema,
     *,
     beside: tuple[str, ...] = (),
     meaning: Meaning | None = None,
     key: str | None = None,
-) -> Subscription:
+) -> SubscriptionRecord:
     """Return a record with the fields of a document; null resets a field to its default.
 
     A new filter without parameters keeps those parameters of the old one that it names. `beside` are fields of the
@@ -48,7 +48,7 @@ def changed(
     `SubscriptionError` with every field that can't be used, or `FilterError` if the filter does not fit the schema.
 
     >>> schema = Schema({"speed": "float64"})
-    >>> changed(Subscription("s", "gps"), {"filter": "speed > %0", "params": [60]}, schema).params
+    >>> changed(SubscriptionRecord("s", "gps"), {"filter": "speed > %0", "params": [60]}, schema).params
     (60,)
     """
     if not isinstance(document, Mapping):
@@ -80,7 +80,7 @@ def changed(
 
 
 def compiled(
-    record: Subscription, schema: Schema, meaning: Meaning | None = None, hidden: Collection[str] = ()
+    record: SubscriptionRecord, schema: Schema, meaning: Meaning | None = None, hidden: Collection[str] = ()
 ) -> Filter | None:
     """Return the filter of a record; None if it has none and so matches everything.
 
@@ -115,7 +115,7 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
     return did_you_mean(name, known) or f"; expected {', '.join(known)}"
 
 
-def _together(record: Subscription) -> list[DefinitionProblem]:
+def _together(record: SubscriptionRecord) -> list[DefinitionProblem]:
     """Return the problems of fields that exclude each other."""
     problems = []
     if record.params and not record.filter.strip():
@@ -131,10 +131,10 @@ def _together(record: Subscription) -> list[DefinitionProblem]:
 
 # Fields -----------------------------------------------------------------------------
 
-_Reader = Callable[[Any, Subscription, Schema], Any]
+_Reader = Callable[[Any, SubscriptionRecord, Schema], Any]
 
 
-def _text(value: Any, _: Subscription, __: Schema) -> str:
+def _text(value: Any, _: SubscriptionRecord, __: Schema) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -144,7 +144,7 @@ def _text(value: Any, _: Subscription, __: Schema) -> str:
     return value
 
 
-def _params(value: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
+def _params(value: Any, _: SubscriptionRecord, __: Schema) -> tuple[Any, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -155,7 +155,7 @@ def _params(value: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _select(value: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | None:
+def _select(value: Any, _: SubscriptionRecord, schema: Schema) -> tuple[str, ...] | None:
     if value is None:
         return None
     if isinstance(value, str):  # as in a query string
@@ -169,7 +169,7 @@ def _select(value: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | No
     return tuple(value)
 
 
-def _key(value: Any, _: Subscription, schema: Schema) -> str | None:
+def _key(value: Any, _: SubscriptionRecord, schema: Schema) -> str | None:
     return None if value is None or value == "" else _attribute(value, schema)
 
 
@@ -181,7 +181,7 @@ def _attribute(name: Any, schema: Schema, path: str = "") -> str:
     return name
 
 
-def _format(value: Any, _: Subscription, __: Schema) -> str:
+def _format(value: Any, _: SubscriptionRecord, __: Schema) -> str:
     if value is None:
         return FORMATS[0]
     if value not in FORMATS:
@@ -189,7 +189,7 @@ def _format(value: Any, _: Subscription, __: Schema) -> str:
     return str(value)
 
 
-def _seconds(value: Any, _: Subscription, __: Schema) -> float | None:
+def _seconds(value: Any, _: SubscriptionRecord, __: Schema) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -199,7 +199,7 @@ def _seconds(value: Any, _: Subscription, __: Schema) -> float | None:
     return seconds
 
 
-def _deliver(value: Any, record: Subscription, _: Schema) -> Deliver:
+def _deliver(value: Any, record: SubscriptionRecord, _: Schema) -> Deliver:
     named = _kind_and_fields(value)
     if named is None:
         raise BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}")

@@ -37,7 +37,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionRecord:
     """What a consumer wants from a service, and how it is delivered."""
 
     id: str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from tidegate.logs import Cursor, Gap, Read, Retention
+from tidegate.logs import Cursor, Gap, Read, RetentionLimits
 from tidegate.logs.clock import Clock, SystemClock
 from tidegate.logs.log import another_generation, beyond_end, need_names, need_records, no_partition, no_stream
 
@@ -158,7 +158,7 @@ class MemoryLog:
 
     # Keeping -------------------------------------------------------------------
 
-    def expire(self, stream: str, retention: Retention) -> int:
+    def expire(self, stream: str, retention: RetentionLimits) -> int:
         """Remove the oldest records by retention, and return the number of bytes freed."""
         with self._changed:
             now = self._clock.now()
@@ -184,7 +184,7 @@ class _Partition:
     def end(self) -> int:
         return self.first + len(self.records)
 
-    def expire(self, retention: Retention, now: int) -> int:
+    def expire(self, retention: RetentionLimits, now: int) -> int:
         sizes = [len(record) + 1 for record in self.records]
         size, gone, freed = sum(sizes), 0, 0
         for record, at in zip(sizes, self.times, strict=True):

@@ -12,7 +12,7 @@ import orjson
 
 from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
@@ -46,7 +46,7 @@ class RecordingSink(Sink):
         super().__init__()
         self.events: list[Recorded] = []
         """All events, oldest first."""
-        self.notices: list[Notice] = []
+        self.notices: list[DeliveryNotice] = []
         self._room_for, self._held = room_for, 0
         self._free, self._came = asyncio.Event(), asyncio.Event()
         self._free.set()
@@ -107,7 +107,7 @@ class RecordingSink(Sink):
         """Wait until the sink is not full."""
         await self._free.wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - all share one list
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:  # noqa: ARG002 - all share one list
         """Record a notice."""
         self.notices.append(notice)
         self._came.set()

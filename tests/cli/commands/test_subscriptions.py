@@ -92,6 +92,7 @@ def test_latest_and_every_deliver_the_newest_event_of_each_key(world: World) -> 
     [
         (["subscribe"], "expected a service, or --subscription"),
         (["subscribe", "gps", "--subscription", "s"], "expected only --latest with it"),
+        (["subscribe", "--subscription", "s", "--format", "cloudevents"], "expected only --latest with it"),
         (["subscriptions", "change", "s"], "expected something to change"),
         (["subscriptions", "add", "gps", "speed > 1", "--filter", "speed > 2"], "expected one filter"),
         (["subscriptions", "add", "gps", "--every", "often"], "expected a length of time"),

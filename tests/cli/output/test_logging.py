@@ -37,7 +37,7 @@ def test_log_is_json_by_environment_variable(
         log_to_stderr()
     logger("tidegate.gateway").warning("a webhook has failed", subscription="sub_ä", error=OSError("gone"))
     logger("tidegate.gateway").debug("below the level of the log")
-    logging.getLogger("tidegate.gateway.ingest.worker").error("the process ended with %d", 9)
+    logging.getLogger("tidegate.ingress.http.worker").error("the process ended with %d", 9)
     try:
         raise ValueError("why")
     except ValueError:
@@ -54,7 +54,7 @@ def test_log_is_json_by_environment_variable(
     assert (second["event"], second["level"], second["logger"]) == (
         "the process ended with 9",
         "error",
-        "tidegate.gateway.ingest.worker",
+        "tidegate.ingress.http.worker",
     )
     assert "ValueError: why" in third["exception"]
 
@@ -63,3 +63,22 @@ def test_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORMAT, "xml")
     with pytest.raises(EnvironmentProblem, match="TIDEGATE_LOG: expected text or json, not 'xml'"):
         log_to_stderr()
+
+
+def test_same_problem_is_logged_once_until_the_interval_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.cli.output.logging.REPEAT_INTERVAL_S", 0.0)
+    monkeypatch.delenv(FORMAT, raising=False)
+    log_to_stderr()
+    for _ in range(2):
+        logger("tidegate.x").warning("can't read", problem="no answer")
+    assert capsys.readouterr().err.count("can't read") == 2  # an interval of 0 holds nothing back
+    monkeypatch.setattr("tidegate.cli.output.logging.REPEAT_INTERVAL_S", 1e9)
+    log_to_stderr()
+    for problem in ("no answer", "no answer", "refused", "no answer"):
+        logger("tidegate.x").warning("can't read", problem=problem)
+        logger("tidegate.x").warning("audit", result="failed")
+    written = capsys.readouterr().err
+    assert written.count("problem='no answer'") == written.count("problem=refused") == 1
+    assert written.count("audit") == 4  # a line without a problem is never held back

@@ -11,8 +11,9 @@ from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import Profile, load_profile
 from tidegate.cli.profile.functions import registered_functions
 from tidegate.errors import EnvironmentProblem, SourceError
+from tidegate.ingress.connections import KafkaConnection, MqttConnection
 from tidegate.logs.kafka_security import Tls
-from tidegate.pipelines.resources import JdbcConnection, KafkaConnection, MqttConnection
+from tidegate.pipelines.resources import JdbcConnection
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "spec" / "trust.md"
 MQTT = "connections: {plant: {mqtt: {broker: 'h:1883', %s}}}"

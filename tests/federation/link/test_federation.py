@@ -34,11 +34,11 @@ from tidegate.federation.link import (
     wire,
 )
 from tidegate.federation.link.dialer import Dialled, dial
-from tidegate.federation.routes import AdaptiveSettings, RouteEntry, Table, TableState
+from tidegate.federation.routes import AdaptiveSettings, RouteEntry, RouteTable, TableState
 from tidegate.federation.routes.messages import to_json
 from tidegate.federation.routes.table import MAX_STEP_FILTERS
 from tidegate.filters import Filter
-from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
+from tidegate.logs import EventLog, KafkaLog, RetentionLimits, SegmentLog
 from tidegate.logs.lost import JOINT, told
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.matching import Matcher
@@ -730,7 +730,7 @@ def test_large_table_does_not_block_the_loop(tmp_path: Path, monkeypatch: pytest
             await say(sheep, {"type": "resume", "services": {}})
             await until(lambda: "n@wolf" in near.remotes, "its service to be known")
             entries = tuple(RouteEntry(n, Filter(f"n = {n}", SCHEMA)) for n in range(1, 401))
-            await say(sheep, to_json(Table("n@wolf", TableState().after(entries, (), 1), entries)))
+            await say(sheep, to_json(RouteTable("n@wolf", TableState().after(entries, (), 1), entries)))
             assert await turns(near) > 400 / MAX_STEP_FILTERS / 2, "the loop was held up"
             asked: list[str] = []
             while len(asked) < 400:
@@ -810,7 +810,7 @@ def test_restored_filters_are_typed_by_offers_of_other_links(tmp_path: Path, ask
         for each in (asks, offers):
             middle.registry.add_link(each, None, SECRET, transit=["far"])
         entries = tuple(RouteEntry(n, each) for n, each in enumerate(filters))
-        table = to_json(Table("kinds@far", TableState(2, sum(each.digest for each in entries) % 2**128), entries))
+        table = to_json(RouteTable("kinds@far", TableState(2, sum(each.digest for each in entries) % 2**128), entries))
         middle.registry.save_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})
         offer = [offered(Service("kinds", ("raw",)), schema, "far")]
         middle.registry.save_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})
@@ -834,7 +834,7 @@ def test_events_lost_at_origin_are_a_gap_at_every_broker(tmp_path: Path, how: st
             for n in range(10, 200):
                 there.append(n)
             if how == "expired":
-                assert there.log.expire("numbers", Retention(size_bytes=2_000))
+                assert there.log.expire("numbers", RetentionLimits(size_bytes=2_000))
             else:
                 there.log.delete("numbers")
                 there.log.create("numbers")

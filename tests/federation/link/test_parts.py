@@ -27,7 +27,7 @@ from tidegate.federation.link.offers import offered, read_offer
 from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, Gap, Retention, SegmentLog
+from tidegate.logs import Cursor, Gap, RetentionLimits, SegmentLog
 from tidegate.logs.kafka import generation_of
 from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
@@ -446,7 +446,7 @@ def test_mirror_position_is_unknown_after_earlier_records_expired(tmp_path: Path
     place = log.end("gps@a")
     assert at_origin(log, "gps@a", joint, place) == Cursor("@g1", {"p0": 381, "p1": 0}, {"p0": 380})
     mirror.append([record(40)], "")
-    log.expire("gps@a", Retention(size_bytes=1))
+    log.expire("gps@a", RetentionLimits(size_bytes=1))
     assert at_origin(log, "gps@a", joint, place) is None
     log.close()
 

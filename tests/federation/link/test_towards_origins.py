@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.federation.routes import Broker, Sent, Table
+from tidegate.federation.routes import Broker, RouteTable, Sent
 from tidegate.filters import Filter
 
 FAST, SLOW = Filter("speed > 60"), Filter("speed < 9")
@@ -49,7 +49,7 @@ def test_restarted_broker_restores_needs_of_its_neighbours() -> None:
     carried(brokers, brokers["b"].connect("a"), "b")
     carried(brokers, brokers["a"].subscribe("gps@c", "s", FAST), "a")
     (kept,) = brokers["b"].link("a").tables()
-    assert kept == Table("gps@c", kept.state, kept.entries)
+    assert kept == RouteTable("gps@c", kept.state, kept.entries)
     again = brokers["b"] = Broker("b", leads=lambda service, neighbour: (service, neighbour) == ("gps@c", "c"))
     again.restore("a", [kept])
     assert list(again.link("a").requested("gps@c").values()) == []

@@ -18,7 +18,7 @@ from tests.gateway.issuer import TestIssuer, key_of
 from tests.gateway.running import World
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.oidc import MAX_TOKEN_BYTES, Issuer
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings
 
 
@@ -38,7 +38,7 @@ def checked(settings: OidcSettings, *tokens: str, before: Callable[[int], None] 
             before(n)
             try:
                 found.append(await made.caller(token))
-            except Problem as problem:
+            except HttpProblem as problem:
                 found.append(problem)
         await made.close()
         return found
@@ -49,7 +49,7 @@ def checked(settings: OidcSettings, *tokens: str, before: Callable[[int], None] 
 def refusal(issuer: TestIssuer, token: str, **settings: Any) -> str:
     """Why a token is refused: always with 401, and without the token in it."""
     (problem,) = checked(issuer.settings(**settings), token)
-    assert isinstance(problem, Problem), problem
+    assert isinstance(problem, HttpProblem), problem
     assert problem.status == 401
     assert problem.headers["www-authenticate"] == 'Bearer error="invalid_token"'
     shown = json.dumps(problem.document)

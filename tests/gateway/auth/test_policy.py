@@ -22,7 +22,7 @@ from tests.pipelines.running import until
 from tidegate.gateway.settings import AccessSettings
 from tidegate.registry import Role
 from tidegate.services import loads
-from tidegate.subscriptions import Subscription, new_id
+from tidegate.subscriptions import SubscriptionRecord, new_id
 
 CITY = """
 streams:
@@ -434,7 +434,7 @@ def test_violations_do_not_reveal_hidden_attributes(city: City) -> None:
 
 
 def test_ownerless_subscriptions_belong_to_admins(city: City) -> None:
-    record = Subscription(new_id(), "gps")
+    record = SubscriptionRecord(new_id(), "gps")
     city.world.registry.subscribe(record, None)
     assert city.ask("police", f"/subscriptions/{record.id}").status_code == 404
     assert city.ask("admin", f"/subscriptions/{record.id}").status_code == 200

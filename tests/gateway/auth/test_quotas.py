@@ -21,7 +21,7 @@ from tests.gateway.transports.test_websocket import opened
 from tests.pipelines.running import until
 from tidegate.gateway.auth.callers import ANYBODY, GUEST, Caller
 from tidegate.gateway.auth.quotas import Bucket, Meter
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import AccessSettings, Quotas
 
 MINE = Caller("key_1", "mine", "provider")
@@ -36,7 +36,7 @@ class Clock:
 
 
 def refused(quota: str, meter: Meter, caller: Caller = MINE) -> dict[str, Any]:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HttpProblem) as caught:
         meter.take(quota, caller)
     return caught.value.document
 
@@ -95,13 +95,13 @@ def test_ingested_events_are_charged_afterwards() -> None:
     meter = Meter(Quotas(events=100), clock)
     meter.need_events(MINE)
     meter.took_events(MINE, 350)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HttpProblem) as caught:
         meter.need_events(MINE)
     assert caught.value.headers == {"retry-after": "3"}
     assert caught.value.document["detail"] == f"the key 'mine' may send 100 events a second; {MORE}"
     meter.need_events(ANYBODY)
     clock.now = 2.49
-    with pytest.raises(Problem):
+    with pytest.raises(HttpProblem):
         meter.need_events(MINE)
     clock.now = 2.5
     meter.need_events(MINE)
@@ -113,7 +113,7 @@ def test_requests_are_charged_before() -> None:
     for _ in range(2):
         with under_way(meter):
             pass
-    with pytest.raises(Problem, match="may send 2 requests a second"), under_way(meter):
+    with pytest.raises(HttpProblem, match="may send 2 requests a second"), under_way(meter):
         pass
     clock.now = 0.5
     with under_way(meter):
@@ -146,7 +146,7 @@ def test_filter_beyond_the_quota_is_refused() -> None:
     meter = Meter(Quotas(filter_bytes=10))
     meter.need_filter(MINE, "speed > 60")
     meter.need_filter(MINE, None)
-    with pytest.raises(Problem, match="expected a filter of at most 10 bytes, not 11") as caught:
+    with pytest.raises(HttpProblem, match="expected a filter of at most 10 bytes, not 11") as caught:
         meter.need_filter(MINE, "speed > 6ä1"[:9] + "ä")
     assert (caught.value.status, caught.value.document["quota"], caught.value.document["limit"]) == (
         429,
@@ -161,7 +161,7 @@ def test_page_is_limited_to_one_second_of_the_rate() -> None:
     assert meter.need_deliveries(ANYBODY, 1_000) == 10
     assert meter.need_deliveries(MINE, 3) == 3
     meter.delivered(MINE, 10)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HttpProblem) as caught:
         meter.need_deliveries(MINE, 3)
     assert caught.value.document["detail"] == f"the key 'mine' may get 10 events a second; {MORE}"
     assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "1"})

@@ -17,7 +17,7 @@ from tests.gateway.running import World
 from tests.pipelines.running import until
 from tidegate.gateway.describe.definition import MASKED_ERROR
 from tidegate.model import Schema
-from tidegate.pipelines.catalog import Catalog
+from tidegate.pipelines.catalog import CatalogWriter
 from tidegate.pipelines.status import SCHEMA as STATUSES
 from tidegate.services import stream_schemas
 from tidegate.services.redaction import has_secret, redact, redacted
@@ -80,7 +80,7 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
     world.statuses = STATUSES
     keys = {name: world.registry.create_key(name, role, scope)[1] for name, (role, scope) in KEYS.items()}  # type: ignore[arg-type]
     schemas: dict[str, Schema] = stream_schemas(world.registry.definitions())
-    Catalog(world.log).tell(world.registry.services(), schemas)
+    CatalogWriter(world.log).update(world.registry.services(), schemas)
     world.tell_running("gps", state="restarting", reason="custom", error="can't read '/srv/secret/cameras.csv'")
     with world.running():
         city = City(world, keys)
@@ -179,7 +179,7 @@ def test_password_that_was_stored_before_is_shown_to_nobody(tmp_path: Path) -> N
     database.close()
     definitions = world.registry.definitions()
     assert "hunter2" in str(definitions.services["old"]), "the registry still has it, and the service still runs"
-    Catalog(world.log).tell(world.registry.services(), stream_schemas(definitions))
+    CatalogWriter(world.log).update(world.registry.services(), stream_schemas(definitions))
     with world.running(), world.client() as http:
         for path in (
             "services",
@@ -195,19 +195,19 @@ def test_password_that_was_stored_before_is_shown_to_nobody(tmp_path: Path) -> N
 
 def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
     world = World(tmp_path, CITY)
-    catalog = Catalog(world.log)
-    catalog.tell(world.registry.services(), stream_schemas(world.registry.definitions()))
+    catalog = CatalogWriter(world.log)
+    catalog.update(world.registry.services(), stream_schemas(world.registry.definitions()))
     (first, *_) = world.log.read("_services", world.log.begin("_services"), 10).records
     old = json.loads(first) | {"service": "old", "_id": "old@1", "definition": json.dumps({"url": OLD_URL})}
     world.log.append("_services", "0", [json.dumps(old).encode()])
     generation = world.log.begin("_services").generation
-    Catalog(world.log)
+    CatalogWriter(world.log)
     begin = world.log.begin("_services")
     assert begin.generation != generation
     events = [json.loads(each) for each in world.log.read("_services", begin, 10).records]
     assert sorted(each["service"] for each in events) == ["gps", "joined", "old"]
     assert "hunter2" not in json.dumps(events)
-    Catalog(world.log)
+    CatalogWriter(world.log)
     assert world.log.begin("_services").generation == begin.generation, "it is written anew once"
     folder = tmp_path / "log"
     assert not any(b"hunter2" in each.read_bytes() for each in folder.rglob("*") if each.is_file())

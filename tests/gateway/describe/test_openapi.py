@@ -19,7 +19,7 @@ from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
 from tidegate.gateway.describe.openapi import CALLS
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import LimitSettings
 
 NOT_CHECKED = {
@@ -29,6 +29,8 @@ NOT_CHECKED = {
     "object_level_authorization": "there is one key",
 }
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
+SOAK_S = 300
+"""How long schemathesis searches in a soak; it ends by itself then."""
 
 
 class Api(World):
@@ -73,8 +75,8 @@ class Api(World):
         return "\n".join(lines)
 
 
-def judged(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """What schemathesis has to say."""
+def judged(folder: Path, *args: str, timeout_s: float = 200.0) -> subprocess.CompletedProcess[str]:
+    """Run schemathesis against a gateway, and return its result."""
     streams = "streams:\n  spare_raw: {schema: {n: int64}}"
     world = Api(folder, CITY.replace("streams:", streams) + "  spare: {from: gps}\n")
     world.needs_keys = True
@@ -87,7 +89,7 @@ def judged(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         command += ["--request-timeout", "10", "--continue-on-failure", *args]
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(HOOKS)}
         return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
 
@@ -95,9 +97,10 @@ def test_gateway_answers_as_the_document_says(tmp_path: Path) -> None:
     """No 5xx; statuses, content types and bodies as documented; what is not allowed is refused; no key, no answer."""
     if LENGTH == "soak":
         args = ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "200"]
+        args += ["--max-time", str(SOAK_S)]
     else:
         args = ["--phases", "examples,coverage,fuzzing", "--max-examples", "8", "--seed", "7"]
-    done = judged(tmp_path, "--no-color", *args)
+    done = judged(tmp_path, "--no-color", *args, timeout_s=SOAK_S + 200.0)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert f"Tested: {len(CALLS)}" in done.stdout
 
@@ -150,7 +153,7 @@ def test_all_methods_of_a_path_are_allowed(http: httpx.Client) -> None:
 
 
 def test_problem_escapes_lone_surrogates() -> None:
-    body = Problem(422, "bad", "Bad", "not '\ud83d'", [{"pointer": "a.\udc00", "detail": 1}]).response().body
+    body = HttpProblem(422, "bad", "Bad", "not '\ud83d'", [{"pointer": "a.\udc00", "detail": 1}]).response().body
     said = json.loads(bytes(body).decode())
     assert (said["detail"], said["errors"]) == (r"not '\ud83d'", [{"pointer": r"a.\udc00", "detail": 1}])
 

@@ -19,7 +19,7 @@ from tidegate import AsyncClient, Client
 from tidegate.cli.main import app
 from tidegate.client.errors import Refused
 from tidegate.model import timestamps
-from tidegate.pipelines.catalog import Catalog
+from tidegate.pipelines.catalog import CatalogWriter
 from tidegate.services import catalog
 
 CITY = """
@@ -230,7 +230,7 @@ def test_registry_is_a_service_itself(city: World, http: httpx.Client) -> None:
         definitions = city.registry.definitions()
         from tidegate.services import stream_schemas
 
-        Catalog(city.log).tell(registered, stream_schemas(definitions))
+        CatalogWriter(city.log).update(registered, stream_schemas(definitions))
 
     def events(filter_: str) -> list[tuple[str, int, str]]:
         answer = http.get("/v1/services/_services/events", params={"from": "beginning", "filter": filter_})

@@ -26,7 +26,7 @@ from tests.pipelines.running import until
 from tidegate.cli.main import app
 from tidegate.federation.link import SUBPROTOCOL, LinkSettings
 from tidegate.federation.routes import AdaptiveSettings
-from tidegate.logs import Retention, SegmentLog
+from tidegate.logs import RetentionLimits, SegmentLog
 from tidegate.services import loads
 
 SECRET = "a secret that both ends of a link know"
@@ -258,7 +258,7 @@ def test_who_is_behind_what_its_origin_keeps_is_told_of_a_gap(tmp_path: Path) ->
             page = here.call("GET", path, params={"from": "beginning", "max": 1})
         for _ in range(19):
             there.append(10)
-        assert there.log.expire("gps", Retention(size_bytes=5_000))
+        assert there.log.expire("gps", RetentionLimits(size_bytes=5_000))
         with running(here), here.client() as http:
             until(lambda: here.state(there) == "up", "the link")
             there.append(20)

@@ -10,7 +10,7 @@ import httpx
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 PUBLIC = """
 streams:
@@ -113,7 +113,7 @@ def test_status_shows_promised_and_measured_quality(tmp_path: Path) -> None:
 
 def test_what_is_not_as_it_should_be_is_told_of_each_service(tmp_path: Path) -> None:
     world = World(tmp_path, PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}"))
-    made = (world.registry.subscribe(Subscription(f"sub_{n}", "gps"), None) for n in range(3))
+    made = (world.registry.subscribe(SubscriptionRecord(f"sub_{n}", "gps"), None) for n in range(3))
     ids = [each.subscription.id for each in made]
     world.registry.disable(ids[0], "its receiver is gone")
     world.registry.note_attempt(ids[1], 2, None)

@@ -23,6 +23,24 @@ def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None
     assert http.get("/v1/services/fast/status").json()["state"] == "never ran"
 
 
+def test_constraints_of_inputs_and_filters_are_shown_and_refuse_filters(http: httpx.Client) -> None:
+    document = {"from": "gps", "pipeline": [{"filter": "speed > 60"}], "constraints": {"vid": "<> ''"}}
+    expected = {"vid": "<> ''", "speed": "> 60 AND (speed >= 0)"}  # gps has speed >= 0
+    assert http.put("/v1/services/quick", json=document).json()["constraints"] == expected
+    http.put("/v1/services/quicker", json={"from": "quick", "pipeline": [{"filter": "speed > 80"}]})
+    shown = {each["name"]: each["constraints"] for each in http.get("/v1/services").json()["services"]}
+    assert shown["quick"] == expected
+    assert shown["quicker"] == {"vid": "<> ''", "speed": "> 80 AND (speed >= 0)"}
+    attributes = http.get("/asyncapi.json").json()["components"]["schemas"]["quick"]
+    assert attributes["x-constraints"] == expected
+    explained = http.get("/v1/services/quick/explain", params={"filter": "speed * 3.6 > 300"}).json()
+    assert explained["constraints"] == ["speed > 60 AND (speed >= 0)"]
+    for never in ("speed < 50", "speed * 3.6 < 100", "vid = ''"):
+        refused = http.post("/v1/services/quick/subscriptions", json={"filter": never})
+        assert (refused.status_code, "can never match" in refused.text) == (400, True)
+        assert http.get("/v1/services/quick/events", params={"filter": never}).status_code == 400
+
+
 def test_service_is_added_changed_and_removed(world: World, http: httpx.Client) -> None:
     made = http.put("/v1/services/slow", content="{from: gps, pipeline: [{filter: speed < 10}]}")
     assert (made.status_code, made.json()["version"]) == (200, 1)

@@ -18,7 +18,7 @@ from tests.gateway.running import World
 from tests.polling import until as until
 from tidegate.model import Schema
 from tidegate.registry import Role
-from tidegate.subscriptions import Subscription, Webhook, changed, new_id, wants_handshake
+from tidegate.subscriptions import SubscriptionRecord, Webhook, changed, new_id, wants_handshake
 
 
 def made(http: httpx.Client, **said: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_however_a_consumer_means_to_ask_it_is_pulled(shared: httpx.Client, way:
 )
 def test_all_spellings_of_a_webhook_are_accepted(way: Any) -> None:
     schema = Schema({"vid": "string"})
-    assert isinstance(found := changed(Subscription("s", "gps"), {"deliver": way}, schema).deliver, Webhook)
+    assert isinstance(found := changed(SubscriptionRecord("s", "gps"), {"deliver": way}, schema).deliver, Webhook)
     assert (found.url, found.batch) == ("http://127.0.0.1/in", 1)
     assert wants_handshake({"deliver": way}) == (not isinstance(way, dict) or "url" not in way)
 

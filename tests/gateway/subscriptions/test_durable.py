@@ -10,7 +10,7 @@ from tests.delivery.sinks import Recording
 from tests.gateway.running import World
 from tidegate.delivery.encoding import encoding_of
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.subscriptions import Subscription, compiled
+from tidegate.subscriptions import SubscriptionRecord, compiled
 
 
 def test_change_before_connecting_reaches_the_subscriber(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_change_before_connecting_reaches_the_subscriber(tmp_path: Path) -> None
         gateway = world.gateway()
         await gateway.start()
         try:
-            old = Subscription("s", "gps", "speed > 1")
+            old = SubscriptionRecord("s", "gps", "speed > 1")
             found = await gateway.durable.change(lambda registry: registry.subscribe(old, None))
             new = replace(old, filter="speed > 2", select=("vid",))
             await gateway.durable.change(lambda registry: registry.change_subscription(new))

@@ -60,14 +60,7 @@ def discover(
         "categories": category,
         "themes": theme,
         "coverage": coverage,
-        "qos": {
-            kind: metrics
-            for kind, metrics in (
-                ("weights", _metrics(weight, "--weight")),
-                ("limits", _metrics(at_least, "--at-least")),
-            )
-            if metrics
-        },
+        "qos": _quality(weight, at_least),
     }
     request = {name: value for name, value in fields.items() if value}
     request |= {"names": names, "limit": limit, "explain": explain}
@@ -77,12 +70,19 @@ def discover(
             typer.echo(json.dumps(answer, indent=2)) if as_json else _show(answer, explain)
             return
         for message in client.watch(**request):
-            if as_json:
-                typer.echo(json.dumps(message))
-            elif message["kind"] == "answer":
-                _show(message, explain)
-            else:
-                _show_changes(message)
+            typer.echo(json.dumps(message)) if as_json else _show_message(message, explain)
+
+
+def _show_message(message: dict[str, Any], explain: bool) -> None:
+    if message["kind"] == "answer":
+        _show(message, explain)
+    else:
+        _show_changes(message)
+
+
+def _quality(weights: list[str] | None, limits: list[str] | None) -> dict[str, dict[str, float | str]]:
+    quality = {"weights": _metrics(weights, "--weight"), "limits": _metrics(limits, "--at-least")}
+    return {kind: metrics for kind, metrics in quality.items() if metrics}
 
 
 def _attribute(text: str) -> str | dict[str, str]:

@@ -55,6 +55,8 @@ def _print(described: dict[str, Any]) -> None:
     console.print(f"[bold]filter[/]  {escape(described['canonical'] or '(every event)')}")
     for warning in described["warnings"]:
         console.print(f"[yellow]warning[/] {escape(warning)}")
+    for constraint in described["constraints"]:
+        console.print(f"[bold]constraint[/]  {escape(constraint)}")
     console.print("\n[bold]parse[/]")
     for line in described["tree"]:
         console.print(f"  {escape(line)}")

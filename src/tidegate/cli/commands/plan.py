@@ -50,7 +50,7 @@ def _plans(definitions: Definitions, names: list[str], home: Home) -> list[dict[
 
     check(definitions)
     schemas = stream_schemas(definitions)
-    session = service_session("tidegate-plan", threads=2, connector=False)  # no stream is read or written
+    session = service_session("tidegate-plan", threads=2, connector=not home.micro_batch_reason)
     try:
         return [
             explain(

@@ -94,7 +94,7 @@ def _send(client: Client, stream: str, file: str, partial: bool, as_json: bool) 
 
 
 def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
-    from tidegate.logs.intake import Input, Intake
+    from tidegate.ingress.raw_streams import Input, RawStreamWriter
     from tidegate.logs.writer_lock import WriterLock
 
     registry = home.existing_registry()
@@ -113,11 +113,11 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     try:
         if lock is not None:
             lock.acquire()
-        intake = Intake(log, definition)
+        writer = RawStreamWriter(log, definition)
         while batch := list(islice(lines, _BATCH_EVENTS)):
-            taken = intake.take(Input(line) for line in batch)
-            accepted += taken.accepted
-            refused += taken.refused
+            counts = writer.append_inputs(Input(line) for line in batch)
+            accepted += counts.accepted
+            refused += counts.refused
     finally:
         log.close()
         if lock is not None:

@@ -16,8 +16,9 @@ from tidegate.cli.output import pipes
 from tidegate.cli.processes.interrupts import prompt_interrupts
 
 if TYPE_CHECKING:
-    from tidegate.client import Event, Notice
+    from tidegate.client import Event, Notice, Subscription
 
+_FROM_HELP = "Where to start: now (the default), beginning, a time, or 10m for ten minutes ago."
 INTERRUPTED = 130
 NO_READER = 141
 
@@ -39,18 +40,13 @@ def subscribe(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            help="Where to start: now (the default), beginning, a time, or 10m for ten minutes ago.",
-            metavar="WHEN",
-        ),
+        typer.Option("--from", help=_FROM_HELP, metavar="WHEN"),
     ] = None,
     cursor: Annotated[
         str | None, typer.Option(help="Continue after this cursor; takes precedence over --from.")
     ] = None,
     latest: Annotated[
-        str | None,
-        typer.Option(help="Of the past events, only the newest one per value of this attribute."),
+        str | None, typer.Option(help="Of the past events, only the newest one per value of this attribute.")
     ] = None,
     every: Annotated[
         str | None, typer.Option(help="At most one event, the latest, per --every-key in this interval: 1s.")
@@ -60,7 +56,9 @@ def subscribe(
         str | None, typer.Option(help="Consume a durable subscription by its id, and acknowledge the printed events.")
     ] = None,
     select: Annotated[str | None, typer.Option(help="Attributes, separated by commas.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="The JSON format of events.")] = Format.plain,
+    format_: Annotated[
+        Format | None, typer.Option("--format", help="The JSON format of events; plain by default.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Exit after this many events.")] = None,
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
@@ -73,11 +71,7 @@ def subscribe(
     show = _show_json if as_json or not _is_terminal() else _line_printer()
     with gateway_client.connect(url, key) as client:
         if subscription is not None:
-            fixed = (service, filter_, param, since, cursor, every, every_key, select)
-            if any(value is not None for value in fixed):
-                raise typer.BadParameter(
-                    "--subscription: expected only --latest with it; the subscription has the rest"
-                )
+            _need_no_other(service, filter_, param, since, cursor, every, every_key, select, format_)
             events = client.consume(subscription, latest=latest, on_notice=_print_notice)
         elif service is None:
             raise typer.BadParameter("expected a service, or --subscription with the id of a durable one")
@@ -90,22 +84,34 @@ def subscribe(
                 since=since,
                 latest=latest,
                 select=select,
-                format=format_.value,
+                format=Format.plain.value if format_ is None else format_.value,
                 every=None if every is None else durations.seconds(every),
                 key=every_key,
                 on_notice=_print_notice,
             )
-        try:
-            with prompt_interrupts(), pipes.stop_without_reader(), events:
-                for event in islice(events, limit):
-                    show(event)
-        except KeyboardInterrupt:
-            if events.cursor is not None and subscription is None:
-                typer.echo(f"continue with --cursor {events.cursor}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            pipes.discard_output()
-            raise typer.Exit(NO_READER) from None
+        _print_events(events, show, limit, prints_cursor=subscription is None)
+
+
+def _print_events(
+    events: Subscription, show: Callable[[Event], None], limit: int | None, *, prints_cursor: bool
+) -> None:
+    """Print events until the end, the limit, Ctrl-C, or the end of the reader of the pipe."""
+    try:
+        with prompt_interrupts(), pipes.stop_without_reader(), events:
+            for event in islice(events, limit):
+                show(event)
+    except KeyboardInterrupt:
+        if events.cursor is not None and prints_cursor:
+            typer.echo(f"continue with --cursor {events.cursor}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        pipes.discard_output()
+        raise typer.Exit(NO_READER) from None
+
+
+def _need_no_other(*options: object) -> None:
+    if any(option is not None for option in options):
+        raise typer.BadParameter("--subscription: expected only --latest with it; the subscription has the rest")
 
 
 def _is_terminal() -> bool:

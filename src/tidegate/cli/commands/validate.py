@@ -19,8 +19,8 @@ from tidegate.services import Definitions, Shape
 from tidegate.services.check import examine
 from tidegate.services.document import read
 from tidegate.services.findings import Findings
+from tidegate.services.operators import WORDS
 from tidegate.services.redaction import note_secrets
-from tidegate.services.shapes import WORDS
 from tidegate.services.trust import note_unlisted
 
 

@@ -20,7 +20,7 @@ _TIMEOUT_S = 5.0
 
 
 @dataclass
-class Subscriber:
+class DemoSubscriber:
     """One subscriber, and what it has received. Its own thread writes it."""
 
     kind: str
@@ -56,14 +56,14 @@ class DemoSubscribers:
     def __init__(self, url: str) -> None:
         self._url, self._stop = url, threading.Event()
         self.subscribers = [
-            Subscriber("SSE", "gps", "speed > 60"),
-            Subscriber("SSE", "gps", "(longitude, latitude) INSIDE CIRCLE(116.4, 39.9, 5000)"),
-            Subscriber("SSE", "speeding", ""),
-            Subscriber("WebSocket", "gps", "satellites >= 9"),
-            Subscriber("polling", "gps", "speed < 1"),
-            Subscriber("webhook", "gps", "speed > 80"),
+            DemoSubscriber("SSE", "gps", "speed > 60"),
+            DemoSubscriber("SSE", "gps", "(longitude, latitude) INSIDE CIRCLE(116.4, 39.9, 5000)"),
+            DemoSubscriber("SSE", "speeding", ""),
+            DemoSubscriber("WebSocket", "gps", "satellites >= 9"),
+            DemoSubscriber("polling", "gps", "speed < 1"),
+            DemoSubscriber("webhook", "gps", "speed > 80"),
         ]
-        receive: dict[str, Callable[[Subscriber], None]] = {
+        receive: dict[str, Callable[[DemoSubscriber], None]] = {
             "SSE": self._sse,
             "polling": self._poll,
             "WebSocket": self._socket,
@@ -82,14 +82,14 @@ class DemoSubscribers:
         for thread in self._threads:
             thread.join(2 * _TIMEOUT_S)
 
-    def _retry(self, receive: Callable[[Subscriber], None], subscriber: Subscriber) -> None:
+    def _retry(self, receive: Callable[[DemoSubscriber], None], subscriber: DemoSubscriber) -> None:
         while not self._stop.is_set():
             try:
                 receive(subscriber)
             except (ClientError, OSError):  # the gateway is starting or stopping
                 self._stop.wait(0.2)
 
-    def _sse(self, subscriber: Subscriber) -> None:
+    def _sse(self, subscriber: DemoSubscriber) -> None:
         from tidegate.client import Client
 
         with (
@@ -103,7 +103,7 @@ class DemoSubscribers:
                 if self._stop.is_set():
                     return
 
-    def _poll(self, subscriber: Subscriber) -> None:
+    def _poll(self, subscriber: DemoSubscriber) -> None:
         from tidegate.client import Client
 
         with Client(self._url) as client:
@@ -114,7 +114,7 @@ class DemoSubscribers:
                 for event in page.events:
                     subscriber.record(event.time)
 
-    def _socket(self, subscriber: Subscriber) -> None:
+    def _socket(self, subscriber: DemoSubscriber) -> None:
         from websockets.sync.client import connect
 
         address = f"{self._url.replace('http', 'ws', 1)}/v1/events"
@@ -129,7 +129,7 @@ class DemoSubscribers:
                 if message["op"] == "event":
                     subscriber.record(message["event"].get("time"))
 
-    def _webhook(self, subscriber: Subscriber) -> None:
+    def _webhook(self, subscriber: DemoSubscriber) -> None:
         import httpx
 
         with (

@@ -12,10 +12,13 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from tidegate.errors import EnvironmentProblem
+from tidegate.timing import Throttle
 
 FORMAT = "TIDEGATE_LOG"
 """The environment variable with the format of log lines."""
 FORMATS = ("text", "json")
+REPEAT_INTERVAL_S = 10.0
+"""The same problem is logged again after this time."""
 
 
 class _StderrWriter:
@@ -39,6 +42,27 @@ class _ForwardToStructlog(logging.Handler):
         logger(record.name).log(record.levelno, record.getMessage(), **exception)
 
 
+class _HoldBackRepeats:
+    """Drops a line whose `problem` was logged within `REPEAT_INTERVAL_S`; the next one says how many were dropped.
+
+    Work that is retried several times a second logs each failure, while the registry or the log is away.
+    """
+
+    def __init__(self) -> None:
+        self._throttle = Throttle(REPEAT_INTERVAL_S)
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if "problem" in event:
+            import structlog
+
+            repeats = self._throttle.passes(repr(sorted(event.items(), key=lambda each: each[0])))
+            if repeats is None:
+                raise structlog.DropEvent
+            if repeats:
+                event["repeats"] = repeats
+        return event
+
+
 def logger(name: str) -> Any:
     """Return the structlog logger of a component, such as `tidegate.gateway`."""
     import structlog
@@ -56,7 +80,7 @@ def log_to_stderr(min_level: str = "info") -> None:
     format_ = os.environ.get(FORMAT) or FORMATS[0]
     if format_ not in FORMATS:
         raise EnvironmentProblem(f"{FORMAT}: expected {' or '.join(FORMATS)}, not {format_!r:.60}")
-    processors: list[Any] = [structlog.processors.add_log_level]
+    processors: list[Any] = [_HoldBackRepeats(), structlog.processors.add_log_level]
     if format_ == "json":
         processors += [
             _add_name,

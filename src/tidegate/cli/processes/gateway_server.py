@@ -21,8 +21,11 @@ from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    from tidegate.federation.link import LinkSettings
     from tidegate.gateway.auth.certificates import Certificates
     from tidegate.gateway.http.tls import ServerTls
+    from tidegate.gateway.subscriptions.durable import DurableSettings
+    from tidegate.ingress.http import IngestSettings
 
 
 def serve(
@@ -41,35 +44,19 @@ def serve(
     `private` allows webhooks to addresses that are not public. `semantics` is the folder of the command line's space.
     `child`: stop when standard input closes, and print no address. Raises if a setting can't be used.
     """
-    from tidegate.federation.link import LinkSettings
     from tidegate.gateway.gateway import Gateway
-    from tidegate.gateway.ingest import IngestSettings, IngestWorker
     from tidegate.gateway.server import run
-    from tidegate.gateway.subscriptions.durable import DurableSettings
     from tidegate.gateway.telemetry.tracing import tracing_of
-    from tidegate.gateway.transports.webhook import WebhookSettings
+    from tidegate.ingress.http import IngestWorker
     from tidegate.pipelines.status import SCHEMA
 
     word_semantics = home.semantics(semantics)
     registry = home.existing_registry()
     home.warn_of_plain_secrets(registry)
     log = home.log()
-    webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
-    limits = home.profile.limits
     tls, certificates = server_tls(home)
-    ingest = IngestSettings(
-        sole=home.writer_lock,
-        name=f"the gateway at {gateway_url(host, port, is_secure=tls is not None)}",
-        request_events=limits.events,
-        decoded_bytes=limits.decoded_bytes,
-    )
-    client_tls = home.profile.tls.client
-    links = LinkSettings(
-        broker,
-        signing_keys=home.signing_keys,
-        origins=home.profile.links.pinned(),
-        tls=None if client_tls is None else client_tls.context,
-    )
+    ingest = _ingest_settings(home, gateway_url(host, port, is_secure=tls is not None))
+    links = _link_settings(home, broker)
 
     def make_gateway() -> Gateway:
         access = home.profile.access
@@ -79,14 +66,14 @@ def serve(
             IngestWorker(partial(Home.log, home), ingest),
             SCHEMA,
             needs_keys=access.requires(is_loopback=is_loopback(host)),
-            durable=DurableSettings(webhooks=webhooks),
+            durable=_durable_settings(home, private),
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
             links=links,
             semantics=word_semantics,
             id_key=hmac.digest(home.mask_key(), b"ids of events", "sha256"),
-            limits=limits,
+            limits=home.profile.limits,
             tls=tls,
             certificates=certificates,
             resources=home.resources(),
@@ -94,20 +81,61 @@ def serve(
             name=broker,
         )
 
+    _handle_end(child=child)
+    try:
+        on_listen = _ignore_port if child else partial(_print_address, host, tls is not None)
+        run(make_gateway, host, port, on_listen, home.profile.metrics)
+    finally:
+        log.close()
+        registry.close()
+
+
+def _print_address(host: str, is_secure: bool, port: int) -> None:
+    typer.echo(f"listening: {gateway_url(host, port, is_secure=is_secure)}")
+
+
+def _ignore_port(_: int) -> None:
+    """Print nothing: the parent process prints the address."""
+
+
+def _durable_settings(home: Home, private: bool) -> DurableSettings:
+    from tidegate.gateway.subscriptions.durable import DurableSettings
+    from tidegate.gateway.transports.webhook import WebhookSettings
+
+    allow_private = private or home.profile.allow_private_webhooks
+    return DurableSettings(webhooks=WebhookSettings(allow_private=allow_private))
+
+
+def _handle_end(*, child: bool) -> None:
+    """Exit the process on SIGTERM and, as a child, when standard input closes."""
     if child:
         threading.Thread(target=_stop_when_stdin_closes, daemon=True).start()
     # The server drains on SIGTERM, then raises the signal again. Exit then, so that `finally` blocks still run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
 
-        def print_address(bound_port: int) -> None:
-            if not child:
-                typer.echo(f"listening: {gateway_url(host, bound_port, is_secure=tls is not None)}")
 
-        run(make_gateway, host, port, print_address, home.profile.metrics)
-    finally:
-        log.close()
-        registry.close()
+def _ingest_settings(home: Home, url: str) -> IngestSettings:
+    from tidegate.ingress.http import IngestSettings
+
+    limits = home.profile.limits
+    return IngestSettings(
+        writer_lock=home.writer_lock,
+        lock_owner=f"the gateway at {url}",
+        request_events=limits.events,
+        decoded_bytes=limits.decoded_bytes,
+    )
+
+
+def _link_settings(home: Home, broker: str) -> LinkSettings:
+    from tidegate.federation.link import LinkSettings
+
+    client_tls = home.profile.tls.client
+    return LinkSettings(
+        broker,
+        signing_keys=home.signing_keys,
+        origins=home.profile.links.pinned(),
+        tls=None if client_tls is None else client_tls.context,
+    )
 
 
 def server_tls(home: Home) -> tuple[ServerTls | None, Certificates]:

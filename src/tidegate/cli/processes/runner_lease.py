@@ -7,12 +7,12 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from typing import TYPE_CHECKING
 
 from tidegate.cli.output.logging import logger
-from tidegate.errors import EnvironmentProblem, RegistryError
+from tidegate.errors import EnvironmentProblem, RegistryError, RegistryUnreachable
 from tidegate.timing import periodic_in_thread
 
 if TYPE_CHECKING:
@@ -58,24 +58,28 @@ def runner_lease(
         ended.set()
         thread.join()
         if not lost.is_set():
-            registry.release(NAME, holder)
+            with suppress(RegistryUnreachable):  # then the lease ends by itself
+                registry.release(NAME, holder)
     if lost.is_set():
         raise EnvironmentProblem("another process runs the services of this registry now: this one has stopped its own")
 
 
 def _acquire(registry: Registry, holder: str, stop: Event, on_wait: Callable[[], object]) -> bool:
-    """Poll until the lease is ours; returns False if `stop` is set first."""
+    """Poll until the lease is ours; returns False if `stop` is set first. Waits while the registry is away."""
     is_logged = False
     while not stop.is_set():
-        if registry.lease(NAME, holder, LEASE_S):
-            return True
-        if not is_logged:
-            lease = registry.leases().get(NAME)
-            where = lease.holder.rpartition(":")[0] if lease else "another process"
-            logger("tidegate.up").info(
-                "standing by: the services run elsewhere, and here when those end", runs_at=where
-            )
-            is_logged = True
+        try:
+            if registry.lease(NAME, holder, LEASE_S):
+                return True
+            if not is_logged:
+                lease = registry.leases().get(NAME)
+                where = lease.holder.rpartition(":")[0] if lease else "another process"
+                logger("tidegate.up").info(
+                    "standing by: the services run elsewhere, and here when those end", runs_at=where
+                )
+                is_logged = True
+        except RegistryUnreachable as problem:
+            logger("tidegate.up").warning("the registry does not answer: waiting for it", problem=str(problem))
         on_wait()
         stop.wait(POLL_INTERVAL_S)
     return False

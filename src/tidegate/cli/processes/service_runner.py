@@ -34,13 +34,13 @@ def run_services(
     `on_poll` is called with the runner after each of its polls, on the calling thread. `gateway` is watched, and
     restarted when it dies. `quiet`: print the ready line to standard error.
     """
-    from tidegate.pipelines.runtime import Runtime
+    from tidegate.pipelines.runtime import PipelineRuntime
 
     started_at = time.monotonic()
     log = home.log()
     with batch_scheduling():
         spark = home.session("tidegate")
-    runtime = Runtime(
+    runtime = PipelineRuntime(
         registry,
         log,
         spark,

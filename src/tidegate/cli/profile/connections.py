@@ -11,9 +11,10 @@ from tidegate.cli.profile.entries import read_entries
 from tidegate.cli.profile.roots import read_audience
 from tidegate.cli.profile.secret_reference import SecretReference, read_secret
 from tidegate.errors import EnvironmentProblem
+from tidegate.ingress.connections import KafkaConnection, MqttConnection
 from tidegate.logs.kafka_security import MECHANISMS, KafkaSecurity, Sasl, Tls
-from tidegate.pipelines.resources import Connection, JdbcConnection, KafkaConnection, MqttConnection
-from tidegate.services.pipeline import FUNCTION_NAME
+from tidegate.pipelines.resources import Connection, JdbcConnection
+from tidegate.services.operators.custom import FUNCTION_NAME
 from tidegate.services.redaction import has_secret
 from tidegate.services.trust import Audience, ConnectionKind, NamedConnection
 

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.services.pipeline import FUNCTION_NAME, IMPORT_PATH
+from tidegate.services.operators.custom import FUNCTION_NAME, IMPORT_PATH
 
 GROUP = "tidegate.functions"
 """The entry-point group in which an installed package registers functions."""

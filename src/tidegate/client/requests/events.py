@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tidegate.client.requests.request import NDJSON, ApiRequest, Since, resource_path, service_path, since_text
+from tidegate.client.requests.request import (
+    NDJSON,
+    ApiRequest,
+    Since,
+    param_list,
+    resource_path,
+    service_path,
+    since_text,
+)
 from tidegate.client.values import Format
 
 if TYPE_CHECKING:
@@ -27,7 +35,7 @@ def event_params(
     query: list[tuple[str, str]] = []
     if filter_ is not None:
         query.append(("filter", str(filter_)))
-    query += [("param", _param(value)) for value in params]
+    query += [("param", _param(value)) for value in param_list(params)]
     if select is not None:
         query.append(("select", select if isinstance(select, str) else ",".join(select)))
     return [*query, ("format", format_)]

@@ -68,16 +68,31 @@ def header_value(name: str, value: str, *, is_secret: bool = False) -> str:
 def since_text(since: Since) -> str:
     """Encode a start position as the API's parameter `from`.
 
-    Raises ClientError if a datetime has no time zone.
+    Raises ClientError if a datetime has no time zone, and for a value of another type.
 
     >>> since_text(timedelta(minutes=10)), since_text("now")
     ('600.000s', 'now')
     """
-    match since:
+    value: Any = since  # callers without a type checker may pass anything
+    match value:
         case datetime():
-            if since.tzinfo is None:
-                raise ClientError(f"since: expected a datetime with a time zone, not {since.isoformat()}")
-            return since.isoformat()
+            if value.tzinfo is None:
+                raise ClientError(f"since: expected a datetime with a time zone, not {value.isoformat()}")
+            return value.isoformat()
         case timedelta():
-            return f"{since.total_seconds():.3f}s"
-    return since.strip() or "now"
+            return f"{value.total_seconds():.3f}s"
+        case str():
+            return value.strip() or "now"
+    message = "since: expected a datetime, a timedelta, or text such as '10m', 'now' or 'beginning'"
+    raise ClientError(f"{message}, not {value!r:.80}")
+
+
+def param_list(params: Any) -> list[Any]:
+    """Return the values of a filter's parameters as a list. Raises ClientError if they are not in a list or tuple.
+
+    >>> param_list((60, "B17"))
+    [60, 'B17']
+    """
+    if isinstance(params, list | tuple):
+        return list(params)
+    raise ClientError(f"params: expected a list of values such as [60], not {params!r:.80}")

@@ -10,6 +10,7 @@ from tidegate.client.requests.request import (
     ApiRequest,
     Since,
     json_body,
+    param_list,
     resource_path,
     service_path,
     since_text,
@@ -56,7 +57,7 @@ def create(
     """Create a subscription. Fields without a value are left out, so that the gateway's defaults apply."""
     fields: dict[str, Any] = {
         "filter": None if filter_ is None else str(filter_),
-        "params": list(params) or None,
+        "params": param_list(params) or None,
         "deliver": None if webhook is None else _deliver(webhook),
         "select": None if select is None else _names(select),
         "format": format_,
@@ -83,7 +84,7 @@ def change(id_: str, version: int | None, changes: Mapping[str, Any]) -> ApiRequ
     if fields.get("filter") is not None:
         fields["filter"] = str(fields["filter"])
     if fields.get("params") is not None:
-        fields["params"] = list(fields["params"])
+        fields["params"] = param_list(fields["params"])
     if fields.get("select") is not None:
         fields["select"] = _names(fields["select"])
     headers = JSON_HEADERS if version is None else {**JSON_HEADERS, "if-match": f'"{version}"'}

@@ -15,7 +15,7 @@ from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.pacing import Pace
 from tidegate.delivery.push.transport import Outcome, PushTransport
 from tidegate.registry import Registry, SubscriptionState
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import Backoff
 
 T = TypeVar("T")
@@ -61,13 +61,13 @@ class PushContext:
     settings: PushSettings
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
     chance: random.Random = field(default_factory=random.Random)
-    encoding: Callable[[Subscription], Encoding] = encoding_of
+    encoding: Callable[[SubscriptionRecord], Encoding] = encoding_of
     """Returns how events are encoded for the owner of a subscription."""
-    pace: Callable[[Subscription], Pace | None] = lambda _: None
+    pace: Callable[[SubscriptionRecord], Pace | None] = lambda _: None
     """Returns the rate limit of a subscription's owner; None: no limit."""
-    on_sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None
+    on_sent: Callable[[SubscriptionRecord, Outcome, int], None] = lambda _, __, ___: None
     """Called after each message with its outcome and number of events."""
-    obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
+    obstacle: Callable[[SubscriptionRecord], Obstacle | None] = lambda _: None
     """Returns why a subscription must not be delivered; None: it may."""
 
     async def ask(self, call: Callable[[Registry], T]) -> T:

@@ -11,7 +11,7 @@ import structlog
 
 from tidegate.delivery.batch import Events
 from tidegate.delivery.push.transport import PendingEvent
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -56,7 +56,7 @@ class QueueSink(Sink):
         """Return when at least half of the queue is free."""
         await self._has_room.wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         """Log a gap, and end the queue on an error. Push targets get events only, no notices."""
         if notice.kind == "gap":
             _log.warning("a push target has missed events", subscription=subscriber.id, **notice.details)

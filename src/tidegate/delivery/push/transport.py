@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 import orjson
 
 from tidegate.delivery.encoding import Encoding
-from tidegate.subscriptions import PushTarget, Subscription
+from tidegate.subscriptions import PushTarget, SubscriptionRecord
 
 
 class PendingEvent(NamedTuple):
@@ -53,7 +53,7 @@ class PushTransport(Protocol):
         `handshake`: also ask the target whether it wants events. Raises `TidegateError` if it must not get any.
         """
 
-    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+    async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
         """Send events as one message, at most `subscription.push_target.batch` of them. Does not raise."""
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class PushTransports:
         """Check a target with the transport of its kind. Raises `TidegateError`."""
         await self._transports[target.kind].validate(target, handshake=handshake)
 
-    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+    async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
         """Send events with the transport of the subscription's target."""
         target = subscription.push_target
         assert target is not None

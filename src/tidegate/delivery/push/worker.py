@@ -19,7 +19,7 @@ from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry, SubscriptionState
-from tidegate.subscriptions import PushTarget, Subscription
+from tidegate.subscriptions import PushTarget, SubscriptionRecord
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -53,7 +53,7 @@ class PushWorker:
         assert target is not None
         return target
 
-    def change(self, subscription: Subscription) -> None:
+    def change(self, subscription: SubscriptionRecord) -> None:
         """Continue with a new record. A retry that is waited for happens at once, as the target may be another."""
         self.subscription = subscription
         self._changed.set()

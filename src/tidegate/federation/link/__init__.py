@@ -10,7 +10,7 @@ from tidegate.federation.link.federation import Federation
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.offers import Remote, offered
 from tidegate.federation.link.settings import LinkSettings
-from tidegate.federation.link.wire import SUBPROTOCOL, LinkClosed, Socket
+from tidegate.federation.link.wire import SUBPROTOCOL, LinkClosed, LinkSocket
 
 __all__ = [
     "PATH",
@@ -18,9 +18,9 @@ __all__ = [
     "Federation",
     "LinkClosed",
     "LinkSettings",
+    "LinkSocket",
     "LocalServices",
     "Remote",
-    "Socket",
     "Supply",
     "offered",
 ]

@@ -14,7 +14,7 @@ from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.offers import Remote, within_bounds
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.trust import Claim, with_access
 
@@ -28,7 +28,7 @@ class Catalog:
         self,
         context: LinkContext,
         routing: Routing,
-        store: LinkStore,
+        store: LinkStateStore,
         forwarding: Forwarding,
         mirrors: Mirrors,
         needs: Needs,

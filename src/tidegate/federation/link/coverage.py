@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from tidegate.errors import LogError
+from tidegate.errors import CursorError, StreamNotFound
 from tidegate.federation.link.forwarder import reaches
 from tidegate.federation.link.history import BEGINNING, MAX_PAGE_RECORDS, SIGN
 from tidegate.federation.link.records import origin_position
@@ -82,7 +82,7 @@ def at_origin(log: EventLog, mirror: str, point: SyncPoint | None, cursor: Curso
     """Return the position in history of a cursor of a mirror. Reads the mirror from a sync point up to the cursor.
 
     None if there is no sync point, or if a part of the mirror in between has expired and no record after it shows how
-    far it was. Reads the log: call it in a thread.
+    far it was. Reads the log: call it in a thread. Raises `LogUnreachable`.
     """
     if point is None:
         return None
@@ -109,7 +109,7 @@ def at_origin(log: EventLog, mirror: str, point: SyncPoint | None, cursor: Curso
             if not read.records and not read.gaps:
                 break
             at = read.cursor
-    except LogError:
+    except (StreamNotFound, CursorError):
         return None
     if unknown:
         return None

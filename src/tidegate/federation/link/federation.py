@@ -10,7 +10,7 @@
     Mirrors               neighbours' events to our log
     HistoryExchange       pages of history, in both directions
     RemoteSubscriptions   filters that are needed here, and the sync points of mirrors
-    LinkStore             state in the registry
+    LinkStateStore             state in the registry
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.offers import Remote
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.protocol import MessageHandler
 from tidegate.federation.link.remote_subscriptions import RemoteSubscriptions
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.supervisor import Supervisor
 from tidegate.federation.link.trust import Trust
-from tidegate.federation.link.wire import Socket
+from tidegate.federation.link.wire import LinkSocket
 from tidegate.federation.routes import Broker
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
@@ -61,7 +61,7 @@ class Federation:
         self._context = context = LinkContext(settings, registry, log, local)
         self.needs = needs = Needs(self._on_need_change, settings.linger_s)
         routing = Routing(context)
-        self.store = store = LinkStore(context, needs)
+        self.store = store = LinkStateStore(context, needs)
         forwarding = Forwarding(context)
         self.mirrors = Mirrors(context, routing, store)
         self.catalog = Catalog(context, routing, store, forwarding, self.mirrors, needs)
@@ -125,7 +125,7 @@ class Federation:
 
     async def accept(
         self,
-        socket: Socket,
+        socket: LinkSocket,
         obstacle: Callable[[str], str | None] = lambda _: None,
         on_refusal: Callable[[], None] = lambda: None,
     ) -> None:

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import CursorError, LogError, StreamNotFound
 from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.federation.link.settings import LinkSettings
@@ -193,10 +193,13 @@ class Forwarder:
                 self.gaps += 1
                 self._begin = ResumePoint("", self._begin.marks)
                 self._position, self._was_recreated = None, True
-            except LogError:  # the stream does not exist yet: all of its events will be new
+            except StreamNotFound:  # all of its events will be new
                 if self._begin.cursor is None:
                     self._begin = ResumePoint("", self._begin.marks)
                     self._send_batch([], "")
+                self._cancel_position_requests()
+                time.sleep(RETRY_INTERVAL_S)
+            except LogError:  # the log does not answer: continue from the same position when it does
                 self._cancel_position_requests()
                 time.sleep(RETRY_INTERVAL_S)
             except Exception as problem:

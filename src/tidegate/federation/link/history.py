@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from tidegate.errors import CursorError, FederationError, LogError
+from tidegate.errors import CursorError, FederationError, StreamNotFound
 from tidegate.federation.link.forwarder import Supply, reaches
 from tidegate.federation.link.records import check_received, origin_position, with_metadata
 from tidegate.federation.link.signing import Verifier
@@ -186,7 +186,7 @@ def cursors_after(page: HistoryPage, records: int) -> list[Cursor]:
 def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | None) -> Cursor | None:
     """Return the cursor of a mirror, from `since` on, where the records at or after `until` at the origin begin.
 
-    None if the mirror does not exist. Reads the log: call it in a thread.
+    None if the mirror does not exist. Reads the log: call it in a thread. Raises `LogUnreachable`.
     """
     try:
         at = since if since is not None else log.begin(mirror)
@@ -205,5 +205,5 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
             at = read.cursor
             offsets.update((each, to) for each, to in at.offsets.items() if each not in beyond)
         return Cursor(at.generation, offsets)
-    except LogError:
+    except (StreamNotFound, CursorError):
         return None

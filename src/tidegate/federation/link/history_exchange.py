@@ -20,7 +20,7 @@ from tidegate.federation.link.history import HistoryPage
 from tidegate.federation.link.mirrors import UNWANTED_UNITS
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.offers import is_portable
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.wire import LinkClosed
@@ -42,7 +42,7 @@ class HistoryExchange:
     A request travels from broker to broker towards the origin, and the page travels back.
     """
 
-    def __init__(self, context: LinkContext, routing: Routing, store: LinkStore, forwarding: Forwarding) -> None:
+    def __init__(self, context: LinkContext, routing: Routing, store: LinkStateStore, forwarding: Forwarding) -> None:
         self._context, self._routing, self._store, self._forwarding = context, routing, store, forwarding
         self._ids = count(1)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tidegate.errors import FederationError, LogError
+from tidegate.errors import CursorError, FederationError, LogError, StreamNotFound
 from tidegate.federation.link.bounds import MAX_PARTITIONS
 from tidegate.federation.link.records import OriginPosition, check_received, origin_position
 from tidegate.federation.link.signing import Verifier, time_of
@@ -81,6 +81,7 @@ class Mirror:
         max_partitions: int = MAX_PARTITIONS,
     ) -> None:
         """Open a mirror. `saved` is its last saved progress; records that were appended since are read from the log.
+        Raises `LogUnreachable` if the log does not answer: without its records, the mirror would append repeats.
 
         `verifier` tells which records the origin has signed. None: no signature is required.
         """
@@ -110,7 +111,7 @@ class Mirror:
                         self._note_time(position, time_of(record) if self._verifier is not None else None)
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
-        except LogError:  # the mirror does not exist yet, or was deleted and created again
+        except (StreamNotFound, CursorError):  # the mirror does not exist yet, or was deleted and created again
             self._marks = self._marks if saved_end is None else {}
 
     @property
@@ -127,7 +128,7 @@ class Mirror:
     def _progress(self) -> Progress:
         try:
             end = self._log.end(self.name).text
-        except LogError:
+        except LogError:  # without an end, the next process reads the whole mirror to find its marks
             end = None
         return Progress(self.upstream, dict(self._marks), end, tuple(self._retired), dict(self._signed_at))
 

@@ -7,17 +7,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tidegate.errors import FederationError, TidegateError
+from tidegate.errors import FederationError, StreamNotFound, TidegateError
 from tidegate.federation.link import history
 from tidegate.federation.link.bounds import NeighbourFault
 from tidegate.federation.link.context import LinkContext
 from tidegate.federation.link.mirror import Mirror
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.routing import Routing
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, Retention
+from tidegate.logs import Cursor, RetentionLimits
 
 UNWANTED_UNITS = 20
 """Units of work that a neighbour is charged for a batch of events that nobody has requested."""
@@ -29,7 +29,7 @@ Selector = Callable[[Sequence[bytes]], Sequence[int]]
 class Mirrors:
     """All mirrors of other brokers' services. Used on the event loop; the log is used in threads."""
 
-    def __init__(self, context: LinkContext, routing: Routing, store: LinkStore) -> None:
+    def __init__(self, context: LinkContext, routing: Routing, store: LinkStateStore) -> None:
         self._context, self._routing, self._store = context, routing, store
         self._created: set[str] = set()
 
@@ -73,14 +73,9 @@ class Mirrors:
     ) -> int:
         """Append events to the mirror of a service. Returns how many were dropped because nobody wants them."""
         runtime = self._context.runtime
-        mirror = neighbour.mirrors.get(service)
-        if mirror is None:
-            verifier, max_partitions = self._context.trust.verifier(service), self._context.settings.bounds.partitions
-            progress = neighbour.saved_progress.get(service)
-            open_ = partial(Mirror, self._context.log, service, progress, verifier, max_partitions)
-            mirror = neighbour.mirrors[service] = await runtime.in_thread(open_)
-        is_first = mirror.upstream is None
         try:
+            mirror = neighbour.mirrors.get(service) or await self._open(neighbour, service)
+            is_first = mirror.upstream is None
             appended = await runtime.in_thread(partial(mirror.append, records, cursor, selector))
         except FederationError as problem:
             neighbour.mirrors.pop(service, None)
@@ -96,6 +91,13 @@ class Mirrors:
         if is_first:
             await self._store.save()
         return appended.dropped
+
+    async def _open(self, neighbour: Neighbour, service: str) -> Mirror:
+        verifier, max_partitions = self._context.trust.verifier(service), self._context.settings.bounds.partitions
+        progress = neighbour.saved_progress.get(service)
+        open_ = partial(Mirror, self._context.log, service, progress, verifier, max_partitions)
+        mirror = neighbour.mirrors[service] = await self._context.runtime.in_thread(open_)
+        return mirror
 
     async def close(self, neighbour: Neighbour, service: str) -> None:
         """Close an open mirror and keep its progress."""
@@ -114,15 +116,16 @@ class Mirrors:
             self._created.add(service)
 
     async def end(self, service: str) -> Cursor | None:
-        """Return the end of a mirror. None: it does not exist yet."""
-        with suppress(TidegateError):
+        """Return the end of a mirror. None: it does not exist yet. Raises `LogUnreachable`."""
+        with suppress(StreamNotFound):
             return await self._context.runtime.in_thread(partial(self._context.log.end, service))
         return None
 
     async def position(self, service: str, since: Cursor | None, until: Cursor | None) -> Cursor | None:
         """Return where a mirror continues after history was read up to `until`, which is a cursor at the origin.
 
-        The search starts at `since` in the mirror. None: the mirror does not exist or can't be read.
+        The search starts at `since` in the mirror. None: the mirror does not exist. Raises
+        `LogUnreachable`.
         """
         return await self._context.runtime.in_thread(
             partial(history.mirrored, self._context.log, service, since, until)
@@ -132,7 +135,7 @@ class Mirrors:
         """Delete the events of all mirrors that are older or more than their service's retention allows."""
         for service, remote in list(self._context.remotes.items()):
             retention = remote.service.retention
-            limits = Retention(retention.age_s, retention.size_bytes)
+            limits = RetentionLimits(retention.age_s, retention.size_bytes)
             with suppress(TidegateError):
                 await self._context.runtime.in_thread(partial(self._context.log.expire, service, limits))
 

@@ -83,7 +83,7 @@ def read_offer(document: Mapping[str, Any], via: str) -> Remote:
             terms=document["terms"],
             event_time=document["event_time"],
         )
-        service = replace(parsed_service, name=name, inputs=(), access=access)
+        service = replace(parsed_service, name=name, main=(), access=access)
         return Remote(service, schema, via, bool(document["onward"]), document)
     except (KeyError, TypeError, ValueError, AttributeError, TidegateError) as exc:
         raise FederationError(f"expected a service of {via!r}, not {document!r:.120}: {exc}") from exc

@@ -16,13 +16,13 @@ from tidegate.federation.link.filters import filter_from_json, filter_to_json
 from tidegate.federation.link.mirror import Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.routes import Table
+from tidegate.federation.routes import RouteTable
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.model import Schema
 from tidegate.registry import LinkStateKey
 
 
-class LinkStore:
+class LinkStateStore:
     """The saved state of all links, one set of documents per link:
 
         offers  ""               what the neighbour offered last
@@ -157,13 +157,13 @@ class LinkStore:
         self._needs.linger(service, filter_from_json(saved, remote.schema), now, point)
 
 
-def _table_to_text(table: Table) -> str:
+def _table_to_text(table: RouteTable) -> str:
     return orjson.dumps(to_json(table)).decode()
 
 
-def _table_from_text(document: str, schema_of: Callable[[str], Schema | None]) -> Table:
+def _table_from_text(document: str, schema_of: Callable[[str], Schema | None]) -> RouteTable:
     saved = orjson.loads(document)
     schema = schema_of(saved["service"])
     table = from_json(saved, lambda _: schema)
-    assert isinstance(table, Table)
+    assert isinstance(table, RouteTable)
     return table

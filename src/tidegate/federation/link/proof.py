@@ -27,7 +27,7 @@ from typing import Any
 
 from tidegate.errors import FederationError, LinkRefused
 from tidegate.federation.link.bounds import printable
-from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, Socket, control
+from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, LinkSocket, control
 
 _NONCE_BYTES = 24
 _MAX_MESSAGE_BYTES = 4096
@@ -53,7 +53,7 @@ class LoopRefused(FederationError):  # noqa: N818 - reads as the state it report
         return type(self), (str(self), self.loop)
 
 
-async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
+async def introduce(socket: LinkSocket, me: str, neighbour: str, secret: str) -> None:
     """Authenticate both ends on a connection that we dialled.
 
     Raises `LoopRefused` if the neighbour refuses the link because of a loop, another `FederationError` if it refuses
@@ -71,7 +71,7 @@ async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> Non
 
 
 async def admit(
-    socket: Socket, me: str, secret_of: Callable[[str], str | None], may_enter: Callable[[str], None]
+    socket: LinkSocket, me: str, secret_of: Callable[[str], str | None], may_enter: Callable[[str], None]
 ) -> str:
     """Authenticate both ends on a connection that a neighbour dialled. Returns the neighbour's name.
 
@@ -100,7 +100,7 @@ async def admit(
     return name
 
 
-async def _send(socket: Socket, message: dict[str, Any]) -> None:
+async def _send(socket: LinkSocket, message: dict[str, Any]) -> None:
     for frame in control(message):
         await socket.send(frame)
 

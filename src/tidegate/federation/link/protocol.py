@@ -26,7 +26,7 @@ from tidegate.federation.link.history_exchange import HistoryExchange
 from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.routing import Routing
-from tidegate.federation.routes import Hello, Message, Table, Update
+from tidegate.federation.routes import Hello, Message, RouteTable, Update
 from tidegate.federation.routes.messages import from_json
 from tidegate.model import Schema, ServiceName
 
@@ -114,7 +114,7 @@ class MessageHandler:
     def _check_tables(self, neighbour: Neighbour, message: Message) -> None:
         """Raise `NeighbourFault` if the neighbour's tables would exceed their bounds after this message."""
         link, bounds = self._context.broker.links.get(neighbour.name), self._context.settings.bounds
-        if not isinstance(message, Update | Table) or link is None:
+        if not isinstance(message, Update | RouteTable) or link is None:
             return
         sizes = link.table_sizes()
         add = message.add if isinstance(message, Update) else message.entries
@@ -135,7 +135,7 @@ class MessageHandler:
             return
         if isinstance(message, Hello):
             self._routing.send_resume(neighbour)
-        if isinstance(message, Update | Table):
+        if isinstance(message, Update | RouteTable):
             neighbour.stale_routes.add(message.service)
             self._routing.reset_unrequested(message.service)
             self._forwarding.update(neighbour, message.service, message if isinstance(message, Update) else None)
@@ -144,7 +144,7 @@ class MessageHandler:
 def _parse_and_prepare(message: Mapping[str, Any], schema: Schema | None) -> Message:
     """Parse a message and compute what the routing will need of each filter, so that the event loop need not."""
     parsed = from_json(message, lambda _: schema)
-    if isinstance(parsed, Update | Table):
+    if isinstance(parsed, Update | RouteTable):
         for entry in parsed.add if isinstance(parsed, Update) else parsed.entries:
             _ = hash(entry.filter), [conjunct.necessary for conjunct in entry.filter.normal.conjuncts]
     return parsed

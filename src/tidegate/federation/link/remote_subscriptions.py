@@ -18,7 +18,7 @@ from tidegate.federation.link.history_exchange import HistoryExchange
 from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.offers import everything, is_portable
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.wire import LinkClosed
 from tidegate.filters import Filter
@@ -38,7 +38,7 @@ class RemoteSubscriptions:
         self,
         context: LinkContext,
         routing: Routing,
-        store: LinkStore,
+        store: LinkStateStore,
         mirrors: Mirrors,
         exchange: HistoryExchange,
         needs: Needs,

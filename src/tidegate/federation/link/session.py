@@ -15,7 +15,7 @@ from tidegate.federation.link.wire import (
     EVENTS,
     Inbox,
     LinkClosed,
-    Socket,
+    LinkSocket,
     control,
     events,
     read_control,
@@ -36,7 +36,7 @@ OnEvents = Callable[[dict[str, Any], list[bytes]], Awaitable[None]]
 class Session:
     """A socket whose other end has proved who it is. Used on the event loop only."""
 
-    def __init__(self, socket: Socket, settings: LinkSettings) -> None:
+    def __init__(self, socket: LinkSocket, settings: LinkSettings) -> None:
         self._socket, self._settings = socket, settings
         self._outbox: asyncio.Queue[tuple[list[bytes], int]] = asyncio.Queue()
         """Frames to send, with the bytes that count against `MAX_WAITING_BYTES`."""

@@ -27,11 +27,11 @@ from tidegate.federation.link.dialer import dial, retry_delays
 from tidegate.federation.link.forwarding import Forwarding
 from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.protocol import MessageHandler
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.session import Session
-from tidegate.federation.link.wire import LinkClosed, Socket
+from tidegate.federation.link.wire import LinkClosed, LinkSocket
 from tidegate.registry import Link
 
 LEASE_DURATION_S = 5.0
@@ -55,7 +55,7 @@ class Supervisor:
         self,
         context: LinkContext,
         routing: Routing,
-        store: LinkStore,
+        store: LinkStateStore,
         catalog: Catalog,
         forwarding: Forwarding,
         mirrors: Mirrors,
@@ -242,7 +242,7 @@ class Supervisor:
 
     async def accept(
         self,
-        socket: Socket,
+        socket: LinkSocket,
         obstacle: Callable[[str], str | None] = lambda _: None,
         on_refusal: Callable[[], None] = lambda: None,
     ) -> None:
@@ -266,7 +266,7 @@ class Supervisor:
                 raise  # our caller was cancelled; else the broker ends, and our caller goes on
 
     async def _shake_hands(
-        self, socket: Socket, obstacle: Callable[[str], str | None], on_refusal: Callable[[], None]
+        self, socket: LinkSocket, obstacle: Callable[[str], str | None], on_refusal: Callable[[], None]
     ) -> str | None:
         """Let the other end prove who it is. Returns its name, or None after the socket was closed."""
 
@@ -318,7 +318,7 @@ class Supervisor:
 
     # Sessions ------------------------------------------------------------------------------
 
-    async def _run_session(self, neighbour: Neighbour, socket: Socket, *, is_dialled: bool) -> None:
+    async def _run_session(self, neighbour: Neighbour, socket: LinkSocket, *, is_dialled: bool) -> None:
         """Run a session until it ends, in place of the one before. Raises `LinkRefused` if it would close a loop."""
         context, runtime, handler = self._context, self._context.runtime, self._handler
         if neighbour.session is not None:
@@ -378,7 +378,7 @@ class Supervisor:
             await self._store.save()
 
 
-async def _close(socket: Socket, reason: str) -> None:
+async def _close(socket: LinkSocket, reason: str) -> None:
     """Close a socket. Gives up after a while: the close frame waits for room if the other end does not read."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_TIMEOUT_S):

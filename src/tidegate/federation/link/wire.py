@@ -34,7 +34,7 @@ class LinkClosed(Exception):  # noqa: N818 - not an error: links break
     """The connection was closed by either end. The text says why, if that is known."""
 
 
-class Socket(Protocol):
+class LinkSocket(Protocol):
     """An open WebSocket, on either end. Its methods run on the event loop and raise nothing but `LinkClosed`."""
 
     async def send(self, data: bytes) -> None:
@@ -70,7 +70,7 @@ def events(head: Mapping[str, Any], records: Sequence[bytes]) -> list[bytes]:
 class Inbox:
     """Receives messages and joins their parts."""
 
-    def __init__(self, socket: Socket, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, socket: LinkSocket, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         """`max_bytes` is the size of one message with all its parts."""
         self._socket, self._max_bytes = socket, max_bytes
 

@@ -19,8 +19,8 @@ from tidegate.federation.routes.messages import (
     Message,
     Path,
     Reach,
+    RouteTable,
     Sent,
-    Table,
     TableState,
     Update,
 )
@@ -155,7 +155,7 @@ class Broker:
             sent += self._requests.change(service, {}, list(incoming.needs.values()), neighbour)
         return sent
 
-    def restore(self, neighbour: str, tables: Iterable[Table]) -> None:
+    def restore(self, neighbour: str, tables: Iterable[RouteTable]) -> None:
         """Load the tables that a neighbour had sent before this broker restarted. Call it before `connect`."""
         if neighbour not in self._links:
             self._requests.add_link(neighbour, LinkTables(self.adaptive))
@@ -179,7 +179,7 @@ class Broker:
                 return self._receive_hello(link, neighbour, tables, paths)
             case Update():
                 return self._receive_update(link, neighbour, message)
-            case Table():
+            case RouteTable():
                 incoming = link.incoming.setdefault(message.service, Incoming())
                 incoming.is_asking = False
                 add, remove = incoming.differences(message)

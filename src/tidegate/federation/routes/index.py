@@ -2,7 +2,7 @@
 
 `BoxIndex` stores each filter as boxes. A box has one side per attribute: the hull of the values that the filter allows
 for it. A filter can only cover another if its box contains the other's box. Comparing columns of sides leaves few
-candidates, and `Filter.covers` decides about each. `ScanIndex` compares all filters; tests use it as the oracle.
+candidates, and `Filter.covers` decides about each. `RouteScanIndex` compares all filters; tests use it as the oracle.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CoverIndex(Protocol):
     def __len__(self) -> int: ...
 
 
-class ScanIndex:
+class RouteScanIndex:
     """The oracle: compares all filters, one after the other."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
-from tidegate.federation.routes.messages import Path, Table, TableState
+from tidegate.federation.routes.messages import Path, RouteTable, TableState
 from tidegate.federation.routes.table import Incoming, Outgoing
 from tidegate.filters import Filter
 
@@ -62,12 +62,12 @@ class LinkTables:
         evaluated = next((n for n, filter_ in enumerate(routes, 1) if may_match(filter_, event)), 0)
         return policy.decide(bool(evaluated), (evaluated or len(routes)) * policy.settings.asking_s)
 
-    def table(self, service: str) -> Table:
+    def table(self, service: str) -> RouteTable:
         """Return the whole table that the neighbour has sent for a service, empty if there is none."""
         incoming = self.incoming.get(service, Incoming())
-        return Table(service, incoming.state, tuple(incoming.entries.values()))
+        return RouteTable(service, incoming.state, tuple(incoming.entries.values()))
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[RouteTable]:
         """Return all tables that the neighbour has sent."""
         return [self.table(service) for service in self.incoming]
 

@@ -79,7 +79,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RouteTable:
     """A whole table. It replaces the receiver's copy."""
 
     service: str
@@ -102,7 +102,7 @@ class LinkRefusal:
     """The brokers on the loop; the first is also the last."""
 
 
-Message = Hello | Update | Table | Reach | LinkRefusal
+Message = Hello | Update | RouteTable | Reach | LinkRefusal
 
 
 class Sent(NamedTuple):
@@ -124,7 +124,7 @@ def to_json(message: Message) -> dict[str, Any]:
         case Update(service, state, add, remove):
             changes = {"add": [_entry(entry) for entry in add], "remove": list(remove)}
             return {"type": "update", "service": service, **_state(state), **changes}
-        case Table(service, state, entries):
+        case RouteTable(service, state, entries):
             return {"type": "table", "service": service, **_state(state), "entries": list(map(_entry, entries))}
         case Reach(paths):
             return {"type": "reach", "paths": [list(path) for path in paths]}
@@ -167,7 +167,7 @@ def _read(document: Mapping[str, Any], schema_of: SchemaLookup) -> Message:
         case "table":
             entries = _read_entries(document["entries"], schema_of(document["service"]))
             _require_distinct([entry.number for entry in entries])
-            return Table(document["service"], _read_state(document), entries)
+            return RouteTable(document["service"], _read_state(document), entries)
         case "reach":
             return Reach(_read_paths(document["paths"]))
         case "refusal":

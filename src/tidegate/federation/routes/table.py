@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from tidegate.federation.routes.delta import Delta
-from tidegate.federation.routes.messages import RouteEntry, Table, TableState, Update
+from tidegate.federation.routes.messages import RouteEntry, RouteTable, TableState, Update
 from tidegate.federation.routes.strategies import Strategy
 from tidegate.filters import Filter
 
@@ -79,7 +79,7 @@ class Outgoing:
         self._steps.append((before, update))
         return update
 
-    def since(self, theirs: TableState) -> list[Update | Table]:
+    def since(self, theirs: TableState) -> list[Update | RouteTable]:
         """Return the messages for a neighbour with this state: none, the steps that it missed, or the whole table."""
         if theirs == self.state:
             return []
@@ -88,7 +88,7 @@ class Outgoing:
         size = sum(len(update.add) + len(update.remove) for update in missed)
         if is_known and size <= len(self.entries):
             return list(missed)
-        return [Table(self.service, self.state, tuple(entry for _, entry in sorted(self.entries.items())))]
+        return [RouteTable(self.service, self.state, tuple(entry for _, entry in sorted(self.entries.items())))]
 
 
 class Incoming:
@@ -115,7 +115,7 @@ class Incoming:
         removed = [self.entries[number] for number in update.remove]
         return self.state.after(update.add, removed, update.state.version) == update.state
 
-    def differences(self, table: Table) -> tuple[tuple[RouteEntry, ...], tuple[int, ...]]:
+    def differences(self, table: RouteTable) -> tuple[tuple[RouteEntry, ...], tuple[int, ...]]:
         """Return the entries to add and the numbers to remove to turn this table into the given one."""
         mine = {number: entry.digest for number, entry in self.entries.items()}
         theirs = {entry.number: entry.digest for entry in table.entries}

@@ -27,7 +27,7 @@ import orjson
 import structlog
 
 from tidegate.errors import TidegateError
-from tidegate.logs import EventLog, Retention
+from tidegate.logs import EventLog, RetentionLimits
 from tidegate.model import timestamps
 from tidegate.services.audit_stream import MAX_AGE_S, MAX_BYTES, STREAM
 from tidegate.timing import periodic
@@ -133,7 +133,7 @@ class AuditWriter:
 
     def expire(self) -> None:
         """Remove records that exceed the retention."""
-        self._log.expire(STREAM, Retention(MAX_AGE_S, MAX_BYTES))
+        self._log.expire(STREAM, RetentionLimits(MAX_AGE_S, MAX_BYTES))
 
     def close(self) -> None:
         """Release the partitions for other processes."""

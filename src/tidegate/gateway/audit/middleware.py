@@ -79,7 +79,7 @@ def action_of(method: str, path: str) -> Action | None:
 
 
 class Audited:
-    """ASGI middleware outside `Access`: records changes and refusals."""
+    """ASGI middleware outside `AccessControl`: records changes and refusals."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app, self._gateway = app, gateway

@@ -26,7 +26,7 @@ from tidegate.gateway.auth.quotas import Meter
 from tidegate.gateway.auth.rights import OPERATE, PHRASES, needed, roles_with
 from tidegate.gateway.auth.sign_ins import SignIns
 from tidegate.gateway.http import problems
-from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.http.problems import HttpProblem, forbidden
 from tidegate.gateway.transports.protocol import kept_of
 
 _GUARDED = ("/v1", "/asyncapi.json")
@@ -38,7 +38,7 @@ IDENTIFIED = "identified"
 """The key in the state of a request's scope under which its caller is stored, even if the request is refused."""
 
 
-class Access:
+class AccessControl:
     """ASGI middleware: puts the caller into the scope and calls the application, or answers with a problem.
 
     A request without credentials may do everything if keys are not required. Otherwise it may read public services.
@@ -73,8 +73,8 @@ class Access:
         try:
             caller = await self._caller(scope)
             self._meter.begin(caller)
-        except (Problem, TidegateError) as problem:
-            refusal = problem if isinstance(problem, Problem) else problems.of(problem)
+        except (HttpProblem, TidegateError) as problem:
+            refusal = problem if isinstance(problem, HttpProblem) else problems.of(problem)
             await refusal.response()(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
@@ -108,11 +108,11 @@ class Access:
     def _certified(self, scope: Scope) -> Caller | None:
         """Return the caller of a request's client certificate; None if there is none.
 
-        Raises a `Problem` (403) for pages of other sites, because a browser sends its certificate with their requests.
+        Raises `HttpProblem` (403) for pages of other sites, since a browser sends its certificate with their requests.
         """
         try:
             caller = self._callers.of_certificate(peer_of(scope))
-        except Problem as problem:
+        except HttpProblem as problem:
             raise self._sign_ins.refused(address_of(scope), "certificate", problem) from None
         if caller is not None and is_foreign_page(scope, self._origins):
             detail = "a page of another site may not use the client certificate of this browser; use an API key"

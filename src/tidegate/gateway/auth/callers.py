@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from cachetools import LRUCache
 from starlette.requests import HTTPConnection
 
 from tidegate.gateway.auth.rights import Right, rights_of
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.registry import Key, Registry, Role
 from tidegate.registry.keys import prefix_of
 
@@ -71,7 +72,7 @@ GUEST = Caller(None, "guest", "consumer", ())
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Return the caller of a request. Works behind the `Access` middleware only."""
+    """Return the caller of a request. Works behind the `AccessControl` middleware only."""
     caller: Caller = request.state.caller
     return caller
 
@@ -96,7 +97,7 @@ class Callers:
         """`pool`: the threads that look up keys; None means the default executor of the event loop."""
         self._registry, self._issuer, self._certificates = registry, issuer, certificates
         self._now, self._pool = now, pool
-        self._cache: dict[str, tuple[float, Caller]] = {}
+        self._cache: LRUCache[str, tuple[float, Caller]] = LRUCache(_MAX_CACHED)
 
     @property
     def has_issuer(self) -> bool:
@@ -104,11 +105,11 @@ class Callers:
         return self._issuer is not None
 
     def of_certificate(self, peer: PeerCertificate | None) -> Caller | None:
-        """Return the caller of a client certificate; None if there is none. Raises a `Problem` (401) if it expired."""
+        """Return the caller of a client certificate; None without one. Raises `HttpProblem` (401) if it expired."""
         return None if peer is None or self._certificates is None else self._certificates.caller(peer, self._now())
 
     async def find(self, secret: str) -> Caller:
-        """Return the caller of a key or token. Raises a `Problem` (401) if it is not valid."""
+        """Return the caller of a key or token. Raises `HttpProblem` (401) if it is not valid."""
         loop = asyncio.get_running_loop()
         cached = self._cache.get(secret)
         if cached is not None and cached[0] >= loop.time():
@@ -118,8 +119,6 @@ class Callers:
             caller = await self._issuer.caller(secret)
         else:
             caller = await self._of_key(secret)
-        if len(self._cache) >= _MAX_CACHED:
-            self._cache.clear()
         self._cache[secret] = loop.time() + CACHE_S, caller
         return caller
 
@@ -137,7 +136,7 @@ class Callers:
         return of_key(key, prefix_of(secret))
 
 
-class KeyRefused(Problem):
+class KeyRefused(HttpProblem):
     """A 401 for a known key that was revoked or has expired."""
 
     def __init__(self, key: Key, detail: str) -> None:
@@ -150,6 +149,6 @@ def _need_not_expired(caller: Caller, now: datetime) -> None:
         raise unknown(f"{caller.told} expired at {caller.expires_at.isoformat()}")
 
 
-def unknown(detail: str, challenge: str = "Bearer") -> Problem:
-    """Return the `Problem` (401) for a request without valid credentials."""
-    return Problem(401, "unauthorized", _UNAUTHORIZED, detail, headers={"www-authenticate": challenge})
+def unknown(detail: str, challenge: str = "Bearer") -> HttpProblem:
+    """Return the `HttpProblem` (401) for a request without valid credentials."""
+    return HttpProblem(401, "unauthorized", _UNAUTHORIZED, detail, headers={"www-authenticate": challenge})

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from cachetools import LRUCache
+
 from tidegate.errors import EnvironmentProblem
 from tidegate.gateway.auth.callers import Caller, unknown
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.registry import Role
 
 if TYPE_CHECKING:
@@ -132,7 +134,7 @@ class Certificates:
     """Finds the caller of a certificate by the entries of the profile, which may change while the gateway runs."""
 
     def __init__(self, rules: Iterable[CertificateRule] = ()) -> None:
-        self._known: dict[bytes, Caller | None] = {}
+        self._known: LRUCache[bytes, Caller | None] = LRUCache(_MAX_CACHED)
         self.define(rules)
 
     def define(self, rules: Iterable[CertificateRule]) -> None:
@@ -141,22 +143,21 @@ class Certificates:
         self._callers = tuple(each for each in rules if not each.is_link)
         self._links = {each.name: each for each in rules if each.is_link}
         self._by_id = {each.id: each.caller() for each in self._callers}
-        self._known.clear()
+        self._known = LRUCache(_MAX_CACHED)  # not cleared: another thread may use it
 
     def caller(self, peer: PeerCertificate, now: datetime) -> Caller | None:
         """Return the caller of the first entry that matches a certificate; None if none does.
 
-        Raises a `Problem` (401) if the certificate has expired.
+        Raises `HttpProblem` (401) if the certificate has expired.
         """
         if peer.expires_at <= now:
             raise unknown(f"the client certificate of {peer.told!r} expired at {peer.expires_at.isoformat()}")
-        if peer.fingerprint not in self._known:
-            if len(self._known) >= _MAX_CACHED:
-                self._known.clear()
+        known = self._known
+        if peer.fingerprint not in known:
             rule = next((each for each in self._callers if each.fits(peer)), None)
             caller = None if rule is None else replace(rule.caller(), expires_at=peer.expires_at)
-            self._known[peer.fingerprint] = caller
-        return self._known[peer.fingerprint]
+            known[peer.fingerprint] = caller
+        return known[peer.fingerprint]
 
     def owner(self, id_: str) -> Caller:
         """Return the caller with an id that starts with `cert:`; one without services if the entry was removed."""
@@ -207,7 +208,7 @@ class CertificateRequired:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _NOT_KNOWN, "reason": detail})
             return
-        await Problem(403, "no-certificate", "A client certificate is required", detail).response()(
+        await HttpProblem(403, "no-certificate", "A client certificate is required", detail).response()(
             scope, receive, send
         )
 

@@ -22,6 +22,7 @@ from tidegate.model import Schema
 from tidegate.registry import DefinitionChange
 from tidegate.services import Definitions, Service, Stream
 from tidegate.services.findings import Findings
+from tidegate.services.schema_inference import input_path
 from tidegate.services.trust import Allowed, may_use_source
 from tidegate.services.writing import operator_document
 
@@ -130,7 +131,7 @@ class CallerGuard:
         findings = Findings(change.given.places)
         known = {*change.before.streams, *change.before.services, *self._new}
         hint = did_you_mean(read, sorted(each for each in known if self.sees(each)))
-        findings.blame(("services", service.name, "from"), f"unknown stream or service {read!r}{hint}")
+        findings.blame(input_path(service, read), f"unknown stream or service {read!r}{hint}")
         return DefinitionError(findings.problems)
 
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LOOPBACK = re.compile(rf"(?:localhost|127(?:\.{_OCTET}){{3}}|\[::1\])(?::[0-9]{{1,5}})?", re.IGNORECASE)
@@ -70,7 +70,9 @@ class LoopbackOnly:
         if scope["type"] in ("http", "websocket"):
             reason = self._refusal(scope)
             if reason is not None:
-                problem = Problem(403, "not-local", "Only this machine may use this gateway", f"{reason}: {_REMEDY}")
+                problem = HttpProblem(
+                    403, "not-local", "Only this machine may use this gateway", f"{reason}: {_REMEDY}"
+                )
                 await problem.response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -23,7 +23,7 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from tidegate.gateway.auth.callers import Caller, unknown
 from tidegate.gateway.auth.rights import RIGHTS
-from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.http.problems import HttpProblem, forbidden
 from tidegate.gateway.settings import OidcSettings
 from tidegate.registry import Role
 
@@ -58,7 +58,7 @@ class Issuer:
     async def caller(self, token: str) -> Caller:
         """Return the caller of a token.
 
-        Raises a `Problem`: 401 if the token is invalid, 403 if it has no role, 503 if the issuer can't be reached.
+        Raises `HttpProblem`: 401 if the token is invalid, 403 if it has no role, 503 if the issuer can't be reached.
         """
         header = _header(token)
         algorithm = header.get("alg")
@@ -77,7 +77,7 @@ class Issuer:
             keys = await self._keys.find(kid if isinstance(kid, str) else None)
         except IssuerUnreachable as problem:
             detail = f"tokens can't be checked now: {problem}"
-            raise Problem(
+            raise HttpProblem(
                 503, "issuer-unreachable", "The issuer can't be reached", detail, headers={"retry-after": "10"}
             ) from problem
         if keys is None and kid is None:
@@ -98,7 +98,7 @@ class Issuer:
         return claims
 
     def _check(self, claims: dict[str, Any]) -> None:
-        """Raise a `Problem` (401) unless issuer, audience, subject and time are as expected."""
+        """Raise `HttpProblem` (401) unless issuer, audience, subject and time are as expected."""
         settings = self._settings
         rules = JWTClaimsRegistry(
             now=lambda: int(self._now()),
@@ -259,7 +259,7 @@ def _public_key(jwk: Any) -> RSAKey | ECKey | OKPKey | None:
 
 
 def _header(token: str) -> dict[str, Any]:
-    """Return the header of a token, which is not verified yet. Raises a `Problem` (401) if it is malformed."""
+    """Return the header of a token, which is not verified yet. Raises `HttpProblem` (401) if it is malformed."""
     parts = token.split(".")
     if len(token) > MAX_TOKEN_BYTES or len(parts) != 3 or not token.isascii():
         raise unknown(f"expected an API key (tg_...) or a JWT of at most {MAX_TOKEN_BYTES:,} bytes")
@@ -297,5 +297,5 @@ def _moment(seconds: float) -> str:
         return str(seconds)
 
 
-def _refused(why: str) -> Problem:
+def _refused(why: str) -> HttpProblem:
     return unknown(f"the token can't be believed: {why:.300}", 'Bearer error="invalid_token"')

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 ANY = "*"
 REMEMBERED_S = 600
@@ -114,7 +114,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, origin: str) -> No
         await send({"type": "websocket.close", "code": FORBIDDEN})
         return
     detail = f"a page of {origin[:200]} may not use this gateway; its operator can allow the origin: --origin"
-    await Problem(403, "bad-origin", "The page may not do this", detail).response()(scope, receive, send)
+    await HttpProblem(403, "bad-origin", "The page may not do this", detail).response()(scope, receive, send)
 
 
 def _header(scope: Scope, name: bytes) -> str | None:

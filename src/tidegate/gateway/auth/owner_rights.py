@@ -12,7 +12,7 @@ from tidegate.gateway.auth.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.auth.policy import Policies
 from tidegate.model import timestamps
 from tidegate.registry import Key, Role
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 _OWNERLESS = "it was created while no keys were required, and belongs to nobody; an admin can adopt it"
 
@@ -26,7 +26,7 @@ class OwnerRights:
         self.keys: Mapping[str, Key] = {}
         """All API keys by id, as last read from the registry."""
 
-    def owner(self, record: Subscription) -> Caller:
+    def owner(self, record: SubscriptionRecord) -> Caller:
         """Return the owner of a subscription, with the rights that they have now.
 
         The rights of an API key are those of the key now. The rights of a token are those that the
@@ -45,7 +45,7 @@ class OwnerRights:
         role = cast(Role, grant.role)
         return Caller(record.owner, grant.name, role, grant.services, frozenset(grant.groups), expires_at)
 
-    def lapsed(self, record: Subscription, now: datetime) -> str | None:
+    def lapsed(self, record: SubscriptionRecord, now: datetime) -> str | None:
         """Return why no rights cover a subscription at a time, and what to do; None if they do."""
         if record.owner is None:
             return f"{_OWNERLESS}: tidegate subscriptions adopt {record.id}" if self._needs_keys else None
@@ -63,7 +63,7 @@ class OwnerRights:
         """Return why the client certificate of a caller is no longer valid; None if it is, or they used none."""
         return self._certificates.problem(caller) if (caller.id or "").startswith(ID_PREFIX) else None
 
-    def encoding(self, record: Subscription, caller: Caller | None = None) -> Encoding:
+    def encoding(self, record: SubscriptionRecord, caller: Caller | None = None) -> Encoding:
         """Return how events of a subscription are encoded for a caller; None means its owner."""
         reader = caller if caller is not None else self.owner(record)
         return self._policies.visible_encoding(encoding_of(record), reader, record.service)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.settings import WEBHOOK_LIFETIME_S, AccessSettings
 from tidegate.model import timestamps
-from tidegate.subscriptions import Grant, Subscription
+from tidegate.subscriptions import Grant, SubscriptionRecord
 
 KEY_ID = "key_"
 """The start of every API key's id."""
@@ -26,11 +26,11 @@ def grant_of(caller: Caller, settings: AccessSettings, now: datetime) -> Grant |
     return Grant(caller.name, caller.role, caller.services, groups, timestamps.from_datetime(expires_at))
 
 
-def renewed(record: Subscription, caller: Caller, settings: AccessSettings, now: datetime) -> Subscription:
+def renewed(record: SubscriptionRecord, caller: Caller, settings: AccessSettings, now: datetime) -> SubscriptionRecord:
     """Return a record with the current rights of a caller if they own it; otherwise the record as it was."""
     return replace(record, grant=grant_of(caller, settings, now)) if is_owner(caller, record) else record
 
 
-def is_owner(caller: Caller, record: Subscription) -> bool:
+def is_owner(caller: Caller, record: SubscriptionRecord) -> bool:
     """True if a caller owns a subscription. Callers without credentials own nothing."""
     return caller.id is not None and record.owner == caller.id

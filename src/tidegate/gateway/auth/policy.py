@@ -19,7 +19,7 @@ from tidegate.gateway.auth.audience import admits, is_among, is_in_scope, need_s
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.id_hashing import IdHashing
 from tidegate.gateway.auth.stream_policy import StreamPolicies
-from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.http.problems import HttpProblem, forbidden
 from tidegate.model import Schema
 from tidegate.model.hashed_ids import HashedIds
 from tidegate.services import Service, Stream, audit_stream, catalog
@@ -103,7 +103,7 @@ class Policies:
         return name not in self._services or self.sees(caller, name)
 
     def need(self, caller: Caller, name: str) -> None:
-        """Raise `NotRegistered`, or a `Problem` (403), unless a caller sees a service."""
+        """Raise `NotRegistered`, or an `HttpProblem` (403), unless a caller sees a service."""
         if self.sees(caller, name):
             return
         if not is_in_scope(caller, name):
@@ -188,7 +188,7 @@ class Policies:
             schema = self.schema(caller, service)
             if filter_ is not None and self.withheld(caller, service):
                 Filter(filter_[0], schema, list(filter_[1]))
-        except (TidegateError, Problem) as problem:
+        except (TidegateError, HttpProblem) as problem:
             return str(problem)
         return None
 

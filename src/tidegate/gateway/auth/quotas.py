@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import Quotas
 
 _NAMES = {each.name for each in fields(Quotas)}
@@ -49,7 +49,7 @@ class Meter:
     # Concurrent use -------------------------------------------------------------------------------
 
     def begin(self, caller: Caller) -> None:
-        """Count a request or WebSocket until `end`. Raises a `Problem` (429) beyond the quota."""
+        """Count a request or WebSocket until `end`. Raises `HttpProblem` (429) beyond the quota."""
         self._need_rate("requests", caller, 1)
         self.take("connections", caller)
 
@@ -58,7 +58,7 @@ class Meter:
         self.give_back("connections", caller)
 
     def take(self, quota: str, caller: Caller) -> None:
-        """Count one more use. Raises a `Problem` (429) beyond the quota."""
+        """Count one more use. Raises `HttpProblem` (429) beyond the quota."""
         about = quota, _id(caller)
         count = self._counts.get(about, 0)
         self.need(quota, caller, count)
@@ -77,13 +77,13 @@ class Meter:
             del self._counts[about]
 
     def need(self, quota: str, caller: Caller, count: int) -> None:
-        """Raise a `Problem` (429) if `count` uses leave no room for one more."""
+        """Raise `HttpProblem` (429) if `count` uses leave no room for one more."""
         limit = getattr(self.of(caller), quota)
         if limit is not None and count >= limit:
             raise _beyond(quota, limit, f"{_who(caller)} has all {limit:,} {_WHAT[quota]} that it may have at once")
 
     def need_filter(self, caller: Caller, text: str | None) -> None:
-        """Raise a `Problem` (429) if a filter is longer than the quota."""
+        """Raise `HttpProblem` (429) if a filter is longer than the quota."""
         limit, size = self.of(caller).filter_bytes, len((text or "").encode())
         if limit is not None and size > limit:
             raise _beyond("filter_bytes", limit, f"expected a filter of at most {limit:,} bytes, not {size:,}")
@@ -91,7 +91,7 @@ class Meter:
     # Rates ---------------------------------------------------------------------------
 
     def need_events(self, caller: Caller) -> None:
-        """Raise a `Problem` (429) while the caller has exceeded its ingest rate."""
+        """Raise `HttpProblem` (429) while the caller has exceeded its ingest rate."""
         self._need_rate("events", caller, 0)
 
     def took_events(self, caller: Caller, count: int) -> None:
@@ -100,7 +100,7 @@ class Meter:
             self._rate("events", caller).spend(count)
 
     def need_deliveries(self, caller: Caller, limit: int) -> int:
-        """Return how many events a page may have, at most `limit`. Raises a `Problem` (429) beyond the rate."""
+        """Return how many events a page may have, at most `limit`. Raises `HttpProblem` (429) beyond the rate."""
         rate = self.of(caller).deliveries
         if rate is None:
             return limit
@@ -222,7 +222,7 @@ def _who(caller: Caller) -> str:
     return caller.told if caller.id is not None else f"a caller without a key ({caller.name})"
 
 
-def _beyond(quota: str, limit: float, detail: str, wait_s: float | None = None) -> Problem:
+def _beyond(quota: str, limit: float, detail: str, wait_s: float | None = None) -> HttpProblem:
     headers = {} if wait_s is None else {"retry-after": str(int(wait_s) + 1)}
     title = "That is more than your quota"
-    return Problem(429, "quota", title, f"{detail}; {_MORE}", headers=headers, quota=quota, limit=limit)
+    return HttpProblem(429, "quota", title, f"{detail}; {_MORE}", headers=headers, quota=quota, limit=limit)

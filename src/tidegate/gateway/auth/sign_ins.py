@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from tidegate.gateway.audit.log import Audit, network_of
 from tidegate.gateway.auth.callers import KEY, Caller, Callers, KeyRefused, of_key, unknown
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.registry import Key
 from tidegate.registry.keys import prefix_of
 
@@ -77,7 +77,7 @@ class SignIns:
             self._prefixes = frozenset(prefix for prefix in prefixes if prefix is not None)
 
     async def caller(self, secret: str, address: str) -> Caller:
-        """Return the caller of a key or token. Raises a `Problem`: 401, or 429 if its address has failed too often."""
+        """Return the caller of a key or token. Raises `HttpProblem`: 401, or 429 if its address failed too often."""
         network = network_of(address)
         try:
             if self._limit.wait_s(network) and self._is_hopeless(secret):
@@ -86,7 +86,7 @@ class SignIns:
         except KeyRefused as problem:
             reason = "revoked" if problem.key.revoked_at is not None else "expired"
             raise self._failed(address, reason, problem, of_key(problem.key)) from None
-        except Problem as problem:
+        except HttpProblem as problem:
             if problem.status != 401:
                 raise
             reason = "unknown" if secret.startswith(KEY) or not self._callers.has_issuer else "token"
@@ -100,7 +100,7 @@ class SignIns:
         self.failures["link"] += 1
         self._audit.record("link.sign-in", caller=None, address=address, result="failed", detail="not proved")
 
-    def refused(self, address: str, reason: str, problem: Problem) -> Problem:
+    def refused(self, address: str, reason: str, problem: HttpProblem) -> HttpProblem:
         """Count a failure that the caller of this method has found. Returns the problem to answer with."""
         return self._failed(address, reason, problem)
 
@@ -110,7 +110,7 @@ class SignIns:
             return False
         return prefix_of(secret) not in self._prefixes
 
-    def _failed(self, address: str, reason: str, problem: Problem, caller: Caller | None = None) -> Problem:
+    def _failed(self, address: str, reason: str, problem: HttpProblem, caller: Caller | None = None) -> HttpProblem:
         network = network_of(address)
         self.failures[reason] += 1
         target = None if caller is None else caller.id
@@ -127,6 +127,6 @@ class SignIns:
             f"too many sign-ins from {network} have failed, this one too: {problem}; try again in {again_s} s, with a "
             "key or token that holds"
         )
-        return Problem(
+        return HttpProblem(
             429, "too-many-failures", "Too many failed sign-ins", detail, headers={"retry-after": str(again_s)}
         )

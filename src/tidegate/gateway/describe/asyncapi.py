@@ -186,9 +186,14 @@ def _add_socket(document: Document) -> None:
 
 
 def _attributes(schema: Schema) -> Document:
-    """Return the JSON schema of events, limited to what the schemas of AsyncAPI (draft 07) support."""
+    """Return the JSON schema of events, limited to what the schemas of AsyncAPI (draft 07) support.
+
+    `x-constraints` has by attribute the rest of a filter that every event matches.
+    """
     written = schema.to_json_schema()
     del written["$schema"]
+    if schema.constraints:
+        written["x-constraints"] = dict(schema.constraints)
     return written
 
 

@@ -18,7 +18,7 @@ REMOTE_KEYS = ("qos", "retention", "properties", "categories", "themes", "descri
 """Keys that are known for a service of another broker."""
 PARTIAL_KEYS = ("qos", "properties", "categories", "themes", "description")
 """Keys for callers who do not see all attributes. The other keys name attributes."""
-CONSUMER_KEYS = (*PARTIAL_KEYS, "constraints", "on_violation", "terms", "retention")
+CONSUMER_KEYS = (*PARTIAL_KEYS, "constraints", "on_violation", "on_late", "terms", "retention")
 """Keys for all other callers: without inputs, pipeline, masks and access."""
 MASKED_ERROR = "the service failed; its providers see why"
 

@@ -14,8 +14,8 @@ from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
 from tidegate.gateway.describe.link_schemas import LINK_SCHEMAS
 from tidegate.gateway.describe.schemas import SCHEMAS
 from tidegate.gateway.http.problems import MEDIA_TYPE
-from tidegate.gateway.ingest import CONTENT_TYPES
 from tidegate.gateway.telemetry.metrics import CONTENT_TYPE as METRICS
+from tidegate.ingress.http import CONTENT_TYPES
 
 JSON = "application/json"
 SSE = "text/event-stream"

@@ -269,6 +269,9 @@ SCHEMAS: dict[str, Schema] = {
             "pipeline": or_null(array({"anyOf": [TEXT, ANY_OBJECT]})),
             "constraints": or_null(ANY_OBJECT),
             "on_violation": {"enum": ["quarantine", "drop", "flag", "fail", None], "default": "quarantine"},
+            "on_late": {"enum": ["quarantine", "drop", "update", None], "default": "quarantine"},
+            "idle": {**or_null(TEXT), "default": "10s", "description": "A length of time, or `never`."},
+            "max_ahead": {**or_null(TEXT), "default": "5m", "description": "A length of time, or `never`."},
             "mask": or_null(ANY_OBJECT),
             "properties": or_null({**ANY_OBJECT, "additionalProperties": {"type": ["string", "number", "boolean"]}}),
             "categories": {"anyOf": [TEXT, array(TEXT), {"type": "null"}]},
@@ -279,17 +282,8 @@ SCHEMAS: dict[str, Schema] = {
             "description": or_null(TEXT),
         },
         optional=(
-            "pipeline",
-            "constraints",
-            "on_violation",
-            "mask",
-            "access",
-            "properties",
-            "categories",
-            "qos",
-            "terms",
-            "themes",
-            "description",
+            *("pipeline", "constraints", "on_violation", "on_late", "idle", "max_ahead", "mask", "access"),
+            *("properties", "categories", "qos", "terms", "themes", "description"),
         ),
         closed=True,
         description="As a service file has it, see docs/spec/services.md.",
@@ -300,6 +294,12 @@ SCHEMAS: dict[str, Schema] = {
             "version": or_null(WHOLE),
             "definition": ANY_OBJECT,
             "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
+            "constraints": {
+                "type": "object",
+                "additionalProperties": TEXT,
+                "description": "By attribute, the rest of a filter that every event matches: its own constraints, "
+                "those of its inputs, and those that its filters imply.",
+            },
             "key": {**or_null(TEXT), "description": "The attribute that tells its events apart, if one alone does."},
             "lost": {**FLAG, "description": "Whether it is down, or has fallen silent."},
             "status": or_null(_STATUS),
@@ -415,6 +415,7 @@ SCHEMAS: dict[str, Schema] = {
             "tree": array(TEXT),
             "normal_form": ANY_OBJECT,
             "fuzzy": array(ANY_OBJECT),
+            "constraints": array(TEXT),
             "warnings": array(TEXT),
             "attributes": array(record({"name": TEXT, "type": TEXT})),
             "event": ANY_OBJECT,
@@ -480,5 +481,7 @@ SCHEMAS: dict[str, Schema] = {
         {"delivered": array(WHOLE), "failed": array(record({"id": WHOLE, "error": TEXT})), "untried": array(WHOLE)}
     ),
     "Life": record({"status": {"const": "ok"}}),
-    "Readiness": record({"status": {"enum": ["ok", "waiting"]}, "services": ANY_OBJECT}),
+    "Readiness": record(
+        {"status": {"enum": ["ok", "degraded", "waiting"]}, "services": ANY_OBJECT, "problems": ANY_OBJECT}
+    ),
 }

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.http.executors import Executors
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.services import text
 from tidegate.services.findings import Findings
 
@@ -26,7 +26,7 @@ _BODY = "body"
 async def json_of(request: Request, executors: Executors | None = None, caller: Caller | None = None) -> Any:
     """Parse a body as JSON; a long one in the heavy pool, if `executors` and `caller` are passed.
 
-    Raises a `Problem` (400) if the body is not JSON or nests too deep.
+    Raises `HttpProblem` (400) if the body is not JSON or nests too deep.
     """
     body = await request.body()
     if len(body) >= LONG_BYTES and executors is not None and caller is not None:
@@ -35,7 +35,7 @@ async def json_of(request: Request, executors: Executors | None = None, caller: 
 
 
 def read_json(body: bytes) -> Any:
-    """Parse JSON. Raises a `Problem` (400) if it is malformed, or nests deeper than `MAX_DEPTH`."""
+    """Parse JSON. Raises `HttpProblem` (400) if it is malformed, or nests deeper than `MAX_DEPTH`."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -64,7 +64,7 @@ def is_shallow(value: Any) -> bool:
 def read_document(body: bytes) -> Any:
     """Parse a body as JSON or YAML, like a service file. May take long: call it in the heavy pool.
 
-    Raises a `Problem`: 400 if the body is malformed, 413 if it is too much YAML.
+    Raises `HttpProblem`: 400 if the body is malformed, 413 if it is too much YAML.
     """
     findings = Findings(file=_BODY)
     document = None
@@ -80,13 +80,13 @@ def read_document(body: bytes) -> Any:
 
 
 def need_short(*bodies: bytes) -> None:
-    """Raise a `Problem` (413) if bodies have too much YAML in all. JSON may be longer."""
+    """Raise `HttpProblem` (413) if bodies have too much YAML in all. JSON may be longer."""
     size_bytes = sum(len(each) for each in bodies if each.lstrip()[:1] not in (b"{", b"["))
     if size_bytes > MAX_YAML_BYTES:
         detail = f"expected at most {MAX_YAML_BYTES:,} bytes of YAML, not {size_bytes:,}; send long documents as JSON"
-        raise Problem(413, "too-large", "The request is too large", detail, limit=MAX_YAML_BYTES)
+        raise HttpProblem(413, "too-large", "The request is too large", detail, limit=MAX_YAML_BYTES)
 
 
-def unreadable(detail: str) -> Problem:
-    """Return the `Problem` (400) for a malformed body."""
-    return Problem(400, "bad-body", "The body can't be read", detail)
+def unreadable(detail: str) -> HttpProblem:
+    """Return the `HttpProblem` (400) for a malformed body."""
+    return HttpProblem(400, "bad-body", "The body can't be read", detail)

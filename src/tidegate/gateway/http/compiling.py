@@ -11,7 +11,7 @@ from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.view import View
 from tidegate.gateway.http.executors import Executors
 from tidegate.model import Schema
-from tidegate.subscriptions import Subscription, compiled
+from tidegate.subscriptions import SubscriptionRecord, compiled
 
 LONG_FILTER = 1_000
 """Characters. Filters of this length or more are compiled in the heavy pool; shorter ones take a few milliseconds."""
@@ -27,7 +27,7 @@ async def filter_of(
 
 
 async def compiled_of(
-    executors: Executors, caller: Caller, record: Subscription, schema: Schema, meaning: Meaning | None
+    executors: Executors, caller: Caller, record: SubscriptionRecord, schema: Schema, meaning: Meaning | None
 ) -> Filter | None:
     """Compile the filter of a durable subscription; None means all events."""
     return await in_turn(executors, caller, (record.filter, *record.params), lambda: compiled(record, schema, meaning))

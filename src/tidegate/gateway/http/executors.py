@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import LimitSettings
 
 AUTH_THREADS = 4
@@ -64,7 +64,7 @@ class Executors:
     async def heavy(self, caller: Caller, call: Callable[..., T], *args: Any, patient: bool = False) -> T:
         """Run a long call in the heavy pool, within the limit of its caller, and return its result.
 
-        Raises a `Problem` (429) if too many calls of the caller wait already; with `patient` it waits instead.
+        Raises `HttpProblem` (429) if too many calls of the caller wait already; with `patient` it waits instead.
         """
         async with self.turn(caller, patient=patient):
             return await asyncio.get_running_loop().run_in_executor(self._heavy, partial(call, *args))
@@ -89,9 +89,9 @@ class Executors:
                 self._turns.pop(name, None)
 
 
-def _too_many(calls: int) -> Problem:
+def _too_many(calls: int) -> HttpProblem:
     detail = (
         f"{calls} of your long calls (definitions, filters, explain, backtest, discover, semantics, webhook "
         "targets) are running or waiting; try again when some have been answered"
     )
-    return Problem(429, "busy", "Too many calls that take long", detail, headers={"retry-after": "1"})
+    return HttpProblem(429, "busy", "Too many calls that take long", detail, headers={"retry-after": "1"})

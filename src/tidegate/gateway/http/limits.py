@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.gateway.auth.callers import GUEST
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.transports.protocol import MAX_EVENTS_BYTES, establish
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -24,7 +24,7 @@ class Limits:
             await self._app(scope, receive, send)
             return
         if scope.get("state", {}).get("caller", GUEST) is not GUEST:
-            establish(scope)  # `Access` has identified the caller
+            establish(scope)  # `AccessControl` has identified the caller
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
@@ -55,7 +55,7 @@ def _limit(path: str) -> int:
     return MAX_EVENTS_BYTES if has_events else MAX_BODY_BYTES
 
 
-def _encoded(scope: Scope) -> Problem | None:
+def _encoded(scope: Scope) -> HttpProblem | None:
     """Return the refusal of a compressed body, because its size does not bound its content; None if it is plain."""
     for name, value in scope["headers"]:
         plain = {b"content-encoding": b"identity", b"transfer-encoding": b"chunked"}.get(name)
@@ -63,11 +63,13 @@ def _encoded(scope: Scope) -> Problem | None:
             kind, shown = str(name, "latin-1").replace("-", " "), str(value[:60], "latin-1")
             detail = f"{kind} {shown!r}; expected a body that is not compressed"
             headers = {"accept-encoding": "identity", "connection": "close"}
-            return Problem(415, "bad-media-type", "The body's encoding can't be read", detail, headers=headers)
+            return HttpProblem(415, "bad-media-type", "The body's encoding can't be read", detail, headers=headers)
     return None
 
 
-def _too_large(limit: int) -> Problem:
+def _too_large(limit: int) -> HttpProblem:
     hint = ": send several" if limit == MAX_EVENTS_BYTES else ""
     detail = f"expected at most {limit:,} bytes in one request{hint}"
-    return Problem(413, "too-large", "The request is too large", detail, limit=limit, headers={"connection": "close"})
+    return HttpProblem(
+        413, "too-large", "The request is too large", detail, limit=limit, headers={"connection": "close"}
+    )

@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from tidegate.errors import did_you_mean
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 KEY = "access_token"
 """The query parameter with an API key, which `auth.access` reads."""
@@ -27,7 +27,7 @@ ALIASES = {"params": "param", "since": "from", "limit": "max", "ack": "cursor"}
 
 
 def canonical(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list[tuple[str, str]]:
-    """Return query parameters under the names in `known`. Raises a `Problem` (400) for unknown or repeated ones.
+    """Return query parameters under the names in `known`. Raises `HttpProblem` (400) for unknown or repeated ones.
 
     >>> canonical([("lastEventId", "abc"), ("params", "60")], ["Last-Event-ID", "param"])
     [('Last-Event-ID', 'abc'), ('param', '60')]
@@ -42,7 +42,7 @@ def canonical(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list[
         if name is None:
             hint = did_you_mean(spelling, [*known])
             detail = f"unknown parameter {spelling!r:.60}; expected {', '.join(known)}{hint}"
-            raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=spelling)
+            raise HttpProblem(400, "bad-parameter", "A parameter can't be used", detail, parameter=spelling)
         parameters += [(name, part) for part in _values(_folded(spelling), value)]
     return _without_repeats(parameters)
 
@@ -55,7 +55,7 @@ def _without_repeats(parameters: list[tuple[str, str]]) -> list[tuple[str, str]]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             detail = f"{name}: expected once, not {names.count(name)} times"
-            raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name)
+            raise HttpProblem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name)
     return [*rest, (SELECT, selected)] if len(rest) < len(parameters) else rest
 
 

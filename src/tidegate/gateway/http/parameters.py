@@ -1,4 +1,4 @@
-"""Parses the query parameters of consumers. Functions raise a `Problem` (400) that names the wrong parameter."""
+"""Parses the query parameters of consumers. Functions raise `HttpProblem` (400) that names the wrong parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.start import Start
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
-from tidegate.gateway.http.problems import Problem, bad_parameter
+from tidegate.gateway.http.problems import HttpProblem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
 
@@ -28,7 +28,7 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
     if cursor in ("now", "beginning") and not begin:  # a cursor is never such a word
         cursor, begin = None, cursor
     if cursor and begin:
-        raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
+        raise HttpProblem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
     if cursor:
         return Start(cursor=Cursor.from_text(cursor))
     if not begin and latest:
@@ -95,7 +95,7 @@ def latest(said: str | None, schema: Schema, default: str | None) -> str | None:
 
 
 def need_attribute(name: str, value: str, schema: Schema) -> None:
-    """Raise a `Problem` (400) unless `value` is an attribute of the schema."""
+    """Raise `HttpProblem` (400) unless `value` is an attribute of the schema."""
     if schema.root.get(value) is None:
         known = ", ".join(field.name for field in schema.root)
         raise bad_parameter(name, value, f"an attribute of the service: {known}")

@@ -19,6 +19,7 @@ from tidegate.errors import (
     DefinitionError,
     DefinitionProblem,
     DiscoveryError,
+    EndedSubscription,
     EventError,
     FederationError,
     FilterError,
@@ -33,9 +34,9 @@ from tidegate.errors import (
     NotRegistered,
     Overloaded,
     RegistryError,
+    RegistryUnreachable,
     SchemaError,
     StreamConflict,
-    SubscriptionEnded,
     SubscriptionError,
     TidegateError,
     UnknownStream,
@@ -48,7 +49,7 @@ MAX_SHOWN_CHARACTERS, MAX_SHOWN_PROBLEMS = 1_000, 100
 """How much of a caller's input, and how many problems, an answer repeats."""
 
 
-class Problem(Exception):  # noqa: N818 - the word of RFC 9457
+class HttpProblem(Exception):  # noqa: N818 - the word of RFC 9457
     """An HTTP error response with a problem document. Routes raise it; `install` turns it into the response."""
 
     def __init__(
@@ -97,78 +98,94 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def forbidden(detail: str) -> Problem:
-    """Return the `Problem` (403) for a call that the caller may not make."""
-    return Problem(403, "forbidden", "That is not open to you", detail)
+def forbidden(detail: str) -> HttpProblem:
+    """Return the `HttpProblem` (403) for a call that the caller may not make."""
+    return HttpProblem(403, "forbidden", "That is not open to you", detail)
 
 
-def bad_parameter(name: str, value: str, expected: str) -> Problem:
-    """Return the `Problem` (400) for an invalid query parameter."""
+def bad_parameter(name: str, value: str, expected: str) -> HttpProblem:
+    """Return the `HttpProblem` (400) for an invalid query parameter."""
     shown = value[:MAX_SHOWN_CHARACTERS]
     detail = f"{name}: expected {expected}, not {shown!r}"
-    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=shown)
+    return HttpProblem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=shown)
 
 
-def of(error: TidegateError) -> Problem:
+def of(error: TidegateError) -> HttpProblem:
     """Return the problem of an error of ours. Unknown subclasses become a 500."""
+    return _with_places(error) or _without_places(error)
+
+
+def _with_places(error: TidegateError) -> HttpProblem | None:
+    """Return the problem of an error that points at parts of the request; None for other errors."""
     match error:
         case FilterError():
             errors = [{"pointer": "filter", **each} for each in _places(error)]
-            return Problem(400, "bad-filter", "The filter can't be used", str(error), errors, text=error.text)
+            return HttpProblem(400, "bad-filter", "The filter can't be used", str(error), errors, text=error.text)
         case LanguageError():
-            return Problem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
-        case CursorError():
-            return Problem(400, "bad-cursor", "The cursor can't be used", str(error))
+            return HttpProblem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
         case EventError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.violations]
-            return Problem(422, "bad-event", "An event does not fit its schema", str(error), errors)
+            return HttpProblem(422, "bad-event", "An event does not fit its schema", str(error), errors)
         case DefinitionError():
             errors = [_definition(each) for each in error.problems]
-            return Problem(422, "bad-definition", "The definition can't be used", str(error), errors)
+            return HttpProblem(422, "bad-definition", "The definition can't be used", str(error), errors)
         case SubscriptionError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
-            return Problem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
+            return HttpProblem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
         case DiscoveryError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
-            return Problem(422, "bad-request-for-services", "The request can't be used", str(error), errors)
-        case SubscriptionEnded():
-            return Problem(410, "subscription-ended", "The subscription can't go on", str(error))
+            return HttpProblem(422, "bad-request-for-services", "The request can't be used", str(error), errors)
         case WebhookError():
             errors = [{"pointer": "deliver.webhook.url", "detail": str(error)}]
-            return Problem(422, "bad-webhook", "The webhook can't be used", str(error), errors)
+            return HttpProblem(422, "bad-webhook", "The webhook can't be used", str(error), errors)
+    return None
+
+
+def _without_places(error: TidegateError) -> HttpProblem:
+    match error:
+        case CursorError():
+            return HttpProblem(400, "bad-cursor", "The cursor can't be used", str(error))
+        case EndedSubscription():
+            return HttpProblem(410, "subscription-ended", "The subscription can't go on", str(error))
         case VersionConflict():
             detail = str(error)
-            return Problem(409, "version-conflict", "It was changed meanwhile", detail, version=error.present)
+            return HttpProblem(409, "version-conflict", "It was changed meanwhile", detail, version=error.present)
         case BreakingChange():
-            return Problem(409, "breaking-change", "The change would break subscribers", str(error))
+            return HttpProblem(409, "breaking-change", _breaking_title(error), str(error))
         case NotRegistered() | UnknownStream():
-            return Problem(404, "not-found", "There is no such thing", str(error))
+            return HttpProblem(404, "not-found", "There is no such thing", str(error))
+        case RegistryUnreachable():
+            # The message names the host of the database, which is not for callers.
+            title, detail = "The registry can't be reached", "the registry does not answer at the moment; try again"
+            return HttpProblem(503, "registry-unreachable", title, detail, headers={"retry-after": "5"})
         case RegistryError():
-            return Problem(409, "conflict", "The registry won't do that", str(error))
+            return HttpProblem(409, "conflict", "The registry won't do that", str(error))
         case MediaTypeError():
-            return Problem(415, "bad-media-type", "The content type can't be read", str(error))
+            return HttpProblem(415, "bad-media-type", "The content type can't be read", str(error))
         case StreamConflict():
-            return Problem(409, "conflict", "The stream is written by another", str(error))
+            return HttpProblem(409, "conflict", "The stream is written by another", str(error))
         case Overloaded():
-            return Problem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
+            return HttpProblem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
         case LogUnreachable():
-            return Problem(503, "log-unreachable", "The log can't be reached", str(error), headers={"retry-after": "5"})
+            return HttpProblem(
+                503, "log-unreachable", "The log can't be reached", str(error), headers={"retry-after": "5"}
+            )
         case NotAcknowledged() | LogError():
-            return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
+            return HttpProblem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
         case BodyTooLarge():
-            return Problem(413, "too-large", "The request is too large", str(error))
+            return HttpProblem(413, "too-large", "The request is too large", str(error))
         case IngestError():
-            return Problem(400, "bad-body", "The body can't be read", str(error))
+            return HttpProblem(400, "bad-body", "The body can't be read", str(error))
         case LinkRefused():
             title = "The link would close a loop"
-            return Problem(409, "link-refused", title, str(error), loop=list(error.loop), said_by=error.by)
+            return HttpProblem(409, "link-refused", title, str(error), loop=list(error.loop), said_by=error.by)
         case FederationError():
-            return Problem(400, "bad-link", "The link can't be made so", str(error))
+            return HttpProblem(400, "bad-link", "The link can't be made so", str(error))
         case SchemaError():
-            return Problem(422, "bad-schema", "The schema can't be used", str(error))
+            return HttpProblem(422, "bad-schema", "The schema can't be used", str(error))
         case MissingDependency():
-            return Problem(501, "not-installed", "A part is not installed", str(error))
-    return Problem(500, "internal", "Something went wrong", str(error))
+            return HttpProblem(501, "not-installed", "A part is not installed", str(error))
+    return HttpProblem(500, "internal", "Something went wrong", str(error))
 
 
 def _definition(problem: DefinitionProblem) -> dict[str, Any]:
@@ -198,7 +215,7 @@ def install(app: FastAPI) -> None:
         return of(error).response()
 
     async def raised(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
+        assert isinstance(error, HttpProblem)
         return error.response()
 
     async def http(request: Request, error: Exception) -> Response:
@@ -207,16 +224,20 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:  # Starlette names the methods of the first route of this path alone
             headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
             detail = f"{request.method} can't be asked of {request.scope['path']!r:.200}; expected {headers['Allow']}"
-            return Problem(405, "http", title, detail, headers=headers).response()
-        return Problem(error.status_code, "http", title, title, headers=headers).response()
+            return HttpProblem(405, "http", title, detail, headers=headers).response()
+        return HttpProblem(error.status_code, "http", title, title, headers=headers).response()
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         errors = [{"pointer": "/".join(map(str, each["loc"])), "detail": each["msg"]} for each in error.errors()]
         detail = "; ".join(f"{each['pointer']}: {each['detail']}" for each in errors)
-        return Problem(422, "bad-request", "The request can't be used", detail, errors).response()
+        return HttpProblem(422, "bad-request", "The request can't be used", detail, errors).response()
 
     app.add_exception_handler(TidegateError, ours)
-    app.add_exception_handler(Problem, raised)
+    app.add_exception_handler(HttpProblem, raised)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
+
+
+def _breaking_title(error: BreakingChange) -> str:
+    return "The change would break subscribers" if error.changes else "The change would break producers"

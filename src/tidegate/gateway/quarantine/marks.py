@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from tidegate.errors import LogError
+from tidegate.errors import CursorError, StreamNotFound
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import timestamps
 
@@ -62,7 +62,7 @@ class ReplayMarks:
                 return {}
             try:
                 return dict(self._read_new(stream))
-            except LogError:  # the stream was deleted and created again
+            except (CursorError, StreamNotFound):  # the stream was deleted and created again
                 self._read.pop(stream, None)
                 return dict(self._read_new(stream))
 

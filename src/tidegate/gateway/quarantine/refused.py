@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import CursorError, StreamNotFound
 from tidegate.logs import Cursor, EventLog
 
 MAX_EVENTS = 1_000
@@ -185,6 +185,6 @@ def record_at(log: EventLog, stream: str, partition: str, offset: int, generatio
         if generation not in (None, end.generation) or not 0 <= offset < end.offsets.get(partition, 0):
             return None
         read = log.read(stream, end.moved(partition, offset), 1)
-    except (CursorError, LogError):
+    except (CursorError, StreamNotFound):
         return None
     return read.records[0] if read.places[:1] == ((partition, offset),) else None

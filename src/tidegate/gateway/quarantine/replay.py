@@ -19,8 +19,8 @@ from tidegate.errors import LanguageError, SchemaError, Violation, did_you_mean
 from tidegate.filters import Constraints
 from tidegate.gateway.quarantine.marks import ReplayMark, ReplayMarks, arrived
 from tidegate.gateway.quarantine.refused import QuarantinedEvent, QuarantinePosition, record_at
+from tidegate.ingress.raw_streams import quarantine_of
 from tidegate.logs import EventLog
-from tidegate.logs.intake import quarantine_of
 from tidegate.model import Schema, events
 from tidegate.services.definitions import Definitions, Http, Service, Stream
 

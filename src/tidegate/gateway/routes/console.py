@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 FOLDER = Path(__file__).parents[1] / "console"
 PAGE = "index.html"
@@ -85,7 +85,7 @@ def _read(path: Path) -> ConsoleFile:
 def _response(request: Request, name: str) -> Response:
     file = files().get(name)
     if file is None:
-        raise Problem(404, "not-found", "There is no such thing", f"the console has no file {name[:100]!r}")
+        raise HttpProblem(404, "not-found", "There is no such thing", f"the console has no file {name[:100]!r}")
     headers = {**HEADERS, "etag": file.etag}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)

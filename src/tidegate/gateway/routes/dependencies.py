@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.federation.link import Federation
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 
 async def gateway_of(connection: HTTPConnection) -> Gateway:
@@ -22,10 +22,10 @@ async def gateway_of(connection: HTTPConnection) -> Gateway:
 
 
 def federation_of(gateway: Gateway) -> Federation:
-    """Return the federation of a gateway. Raises a `Problem` (409) if the gateway has no broker name."""
+    """Return the federation of a gateway. Raises `HttpProblem` (409) if the gateway has no broker name."""
     if gateway.linked is None:
         detail = "this gateway has no broker name, so it has no links: start it with --broker NAME"
-        raise Problem(409, "conflict", "There are no links here", detail)
+        raise HttpProblem(409, "conflict", "There are no links here", detail)
     return gateway.linked.federation
 
 

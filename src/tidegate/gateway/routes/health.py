@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from tidegate.gateway.auth.callers import GUEST
+from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.telemetry.metrics import CONTENT_TYPE
 
@@ -22,12 +23,20 @@ async def _livez() -> dict[str, str]:
 async def _readyz(gateway: Serving, request: Request, response: Response) -> dict[str, Any]:
     if not gateway.is_ready:
         response.status_code = 503
-    status = {"status": "ok" if gateway.is_ready else "waiting"}
+    status: dict[str, Any] = {"status": _status(gateway)}
     view = gateway.view(request)
     if view.caller == GUEST:  # guests learn that a service fails, but not which
         return status
     seen = view.services(gateway.definitions.services)
-    return {**status, "services": {name: gateway.state(name) for name in seen}}
+    problems = {"problems": dict(gateway.problems)} if gateway.problems else {}
+    return {**status, **problems, "services": {name: gateway.state(name) for name in seen}}
+
+
+def _status(gateway: Gateway) -> str:
+    """Return `degraded` if the gateway serves what it can, but its registry or its log does not answer."""
+    if not gateway.is_ready:
+        return "waiting"
+    return "degraded" if gateway.problems else "ok"
 
 
 @router.get("/metrics", summary="What Prometheus is told", response_class=Response)

@@ -16,7 +16,7 @@ from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.auth.key_documents import described
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.bodies import json_of
-from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.http.problems import HttpProblem, forbidden
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.settings import RATES, Quotas
 from tidegate.model import units
@@ -74,7 +74,7 @@ async def _revoke(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
             f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
             f"the gateway's machine: tidegate keys revoke {id_}"
         )
-        raise Problem(409, "conflict", "A key can't revoke itself", detail)
+        raise HttpProblem(409, "conflict", "A key can't revoke itself", detail)
     return _describe(gateway, await _change(gateway, partial(gateway.registry.revoke_key, id_)))
 
 
@@ -91,14 +91,14 @@ def _describe(gateway: Gateway, key: Key) -> dict[str, Any]:
 
 
 def _need_operator(caller: Caller) -> None:
-    """Raise a `Problem` (403) unless a caller is an admin for all services: others could extend their own rights."""
+    """Raise `HttpProblem` (403) unless a caller is an admin for all services: others could extend their own rights."""
     if caller.role != "admin" or caller.services is not None:
         detail = f"{caller.told} is for some services only, and keys can open all; use an admin's key without services"
         raise forbidden(detail)
 
 
 def _need_known(caller: Caller) -> None:
-    """Raise a `Problem` (403) for a caller without credentials: their keys would stay valid if keys were required."""
+    """Raise `HttpProblem` (403) for a caller without credentials: their keys would stay valid if keys were required."""
     _need_operator(caller)
     if caller.id is None:
         detail = (
@@ -108,8 +108,8 @@ def _need_known(caller: Caller) -> None:
         raise forbidden(detail)
 
 
-def _bad(pointer: str, detail: str) -> Problem:
-    return Problem(422, "bad-key", "The key can't be made so", detail, [{"pointer": pointer, "detail": detail}])
+def _bad(pointer: str, detail: str) -> HttpProblem:
+    return HttpProblem(422, "bad-key", "The key can't be made so", detail, [{"pointer": pointer, "detail": detail}])
 
 
 def _read(body: Any, fields_: tuple[str, ...]) -> Mapping[str, Any]:

@@ -13,11 +13,11 @@ from tidegate.errors import DefinitionProblem, SubscriptionError
 from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.http.problems import HttpProblem, forbidden
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions import Subscription, compiled
+from tidegate.subscriptions import SubscriptionRecord, compiled
 
 router = APIRouter(prefix="/v1", tags=["subscriptions"])
 
@@ -44,7 +44,7 @@ async def _adopt(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     return await _store(gateway, before, record)
 
 
-async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
+async def _store(gateway: Gateway, before: RegisteredSubscription, record: SubscriptionRecord) -> dict[str, Any]:
     """Store a subscription with a new owner or new rights. Raises if they do not cover its filter."""
     await gateway.sweep.read_keys()
     if record.push_target is not None:
@@ -64,13 +64,13 @@ def _owner(body: Any) -> str | None:
     return owner
 
 
-def _adopted(gateway: Gateway, record: Subscription, caller: Caller, named: str | None) -> Subscription:
+def _adopted(gateway: Gateway, record: SubscriptionRecord, caller: Caller, named: str | None) -> SubscriptionRecord:
     """Return a record with another owner: a usable API key, or the caller."""
     now = datetime.now(UTC)
     if named is None or named == caller.id:
         if caller.id is None:
             detail = "no keys are required here, so that the caller is not known: name the owner, {'owner': 'key_...'}"
-            raise Problem(409, "conflict", "The subscription won't do that", detail)
+            raise HttpProblem(409, "conflict", "The subscription won't do that", detail)
         return replace(record, owner=caller.id, grant=grant_of(caller, gateway.access, now))
     key = gateway.owners.keys.get(named)
     problem = f"there is no API key with the id {named!r:.60}" if key is None else key.problem(now)

@@ -16,8 +16,7 @@ from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import parameters
 from tidegate.gateway.http.bodies import json_of
-from tidegate.gateway.http.problems import Problem, bad_parameter
-from tidegate.gateway.ingest import Mode, Receipt
+from tidegate.gateway.http.problems import HttpProblem, bad_parameter
 from tidegate.gateway.quarantine import (
     MAX_EVENTS,
     QuarantinePage,
@@ -32,6 +31,7 @@ from tidegate.gateway.quarantine import (
     read_page,
 )
 from tidegate.gateway.routes.dependencies import Serving
+from tidegate.ingress.http import IngestReceipt, Mode
 from tidegate.model import timestamps
 from tidegate.services import Service
 
@@ -163,7 +163,7 @@ def _attributes(gateway: Gateway, subject: Subject) -> set[str]:
 def read_query(
     cursor: str | None, rule: str | None, begin: str | None, end: str | None, replayed: bool | None, limit: int
 ) -> QuarantineQuery:
-    """Read the parameters that select events. Raises a `Problem` (400) for a time that can't be used."""
+    """Read the parameters that select events. Raises `HttpProblem` (400) for a time that can't be used."""
     start = parameters.start(cursor, begin or (None if cursor else "beginning"))
     if start.is_now:
         raise bad_parameter("from", begin or "", "beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
@@ -176,7 +176,7 @@ def read_query(
 
 
 def read_replay(body: Any) -> Mapping[str, Any]:
-    """Check the fields of a replay request. Raises a `Problem` (422) if it has others."""
+    """Check the fields of a replay request. Raises `HttpProblem` (422) if it has others."""
     if isinstance(body, dict) and (set(body) == {"events"} or {"all"} <= set(body) <= {"all", "patch"}):
         return body
     raise _bad("", f"expected {{'events': [...]}} or {{'all': {{...}}}} with an optional patch, not {body!r:.60}")
@@ -202,7 +202,7 @@ def read_selection(body: Mapping[str, Any]) -> QuarantineQuery:
 
 
 def read_entries(body: Mapping[str, Any]) -> list[ReplayEntry]:
-    """Read `events`. Raises a `Problem` (422) that names the entry and the field that can't be used."""
+    """Read `events`. Raises `HttpProblem` (422) that names the entry and the field that can't be used."""
     listed = body["events"]
     if not isinstance(listed, list) or not listed:
         raise _bad(
@@ -230,13 +230,13 @@ def _read_entry(entry: Any, where: str) -> ReplayEntry:
     return ReplayEntry(entry["id"], entry.get("event"), entry.get("patch"), stream)
 
 
-def _bad(pointer: str, detail: str) -> Problem:
+def _bad(pointer: str, detail: str) -> HttpProblem:
     where = f"{pointer}: {detail}" if pointer else detail
     errors = [{"pointer": pointer, "detail": detail}]
-    return Problem(422, "bad-replay", "The events can't be replayed", where, errors)
+    return HttpProblem(422, "bad-replay", "The events can't be replayed", where, errors)
 
 
-def _nothing_sent(plan: ReplayPlan) -> Problem:
+def _nothing_sent(plan: ReplayPlan) -> HttpProblem:
     errors = [
         {"index": index, "id": outcome.id, "pointer": violation.path, "detail": violation.message}
         for index, outcome in plan.refused
@@ -244,10 +244,10 @@ def _nothing_sent(plan: ReplayPlan) -> Problem:
     ]
     first = "; ".join(f"events[{error['index']}]: {error['pointer']}: {error['detail']}" for error in errors[:3])
     detail = f"nothing was sent: {len(plan.refused)} of {len(plan.outcomes)} events can't be replayed: {first}"
-    return Problem(422, "bad-replay", "The events can't be replayed", detail, errors)
+    return HttpProblem(422, "bad-replay", "The events can't be replayed", detail, errors)
 
 
-def _refused(stream: str, ids: list[str], receipt: Receipt) -> dict[str, ReplayOutcome]:
+def _refused(stream: str, ids: list[str], receipt: IngestReceipt) -> dict[str, ReplayOutcome]:
     """Return the outcomes of events that ingest has refused: the stream was changed after the plan."""
     errors = tuple(Violation(error.path, error.message) for error in receipt.errors)
     return {id_: ReplayOutcome(id_, "refused", stream, errors) for id_ in ids}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 
 from tidegate.filters.meaning import NO_SEMANTICS
 from tidegate.gateway.auth.callers import caller_of
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.semantics.looking import look
 
@@ -38,6 +38,6 @@ async def _semantics(
 ) -> dict[str, Any]:
     if gateway.semantics is None:
         detail = f"likeness of meaning (~) is not known here: {NO_SEMANTICS}"
-        raise Problem(404, "no-semantics", "Nothing here knows what words mean", detail)
+        raise HttpProblem(404, "no-semantics", "Nothing here knows what words mean", detail)
     work = partial(look, gateway.semantics, term, theme or (), to or (), to_themes=to_theme, count=count)
     return await gateway.executors.heavy(caller_of(request), work)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidegate.errors import TidegateError
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes.streams import ingest_events
 
 _BEFORE, _BEHIND = "/v1/streams/", "/events"
@@ -34,7 +34,7 @@ class Shortcut:
         caller = scope["state"]["caller"]
         try:
             response = await ingest_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
-        except Problem as problem:
+        except HttpProblem as problem:
             response = problem.response()
         except TidegateError as error:
             response = problems.of(error).response()

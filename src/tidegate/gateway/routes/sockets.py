@@ -16,7 +16,7 @@ from tidegate.gateway.auth.quotas import share
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
 from tidegate.gateway.http.names import canonical
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.transports.messages import Subscribe
@@ -158,10 +158,10 @@ def _first(service: str, parameters: QueryParams) -> Subscribe:
     )
 
 
-async def _open(session: WebSocketSession, first: Callable[[], Subscribe]) -> Problem | None:
+async def _open(session: WebSocketSession, first: Callable[[], Subscribe]) -> HttpProblem | None:
     try:
         await session.subscribe(first())
-    except Problem as problem:
+    except HttpProblem as problem:
         return problem
     except TidegateError as error:
         return problems.of(error)

@@ -16,10 +16,10 @@ from tidegate.gateway.describe.definition import shown_stream
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.bodies import read_document
 from tidegate.gateway.http.names import NamedRoute
-from tidegate.gateway.http.problems import Problem
-from tidegate.gateway.ingest import Mode
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.untrusted import apply_untrusted, remove_untrusted
+from tidegate.ingress.http import Mode
 from tidegate.services import from_dict
 
 
@@ -98,7 +98,7 @@ async def ingest_events(
     """Append the events of a request to a raw stream. They are in the log when this returns.
 
     `read` returns the body; it is called only after the first checks. Raises `NotRegistered` for an unknown stream,
-    and a `Problem` (429) beyond a quota, or (422) if the mode is `all` and an event does not fit.
+    and an `HttpProblem` (429) beyond a quota, or (422) if the mode is `all` and an event does not fit.
     """
     gateway.stream(stream)  # raises if there is none
     gateway.meter.need_events(caller)
@@ -116,7 +116,7 @@ async def ingest_events(
     document = receipt.to_json()
     if mode == "all" and receipt.refused:
         first = "; ".join(_error_text(error) for error in document["errors"][:3])
-        raise Problem(
+        raise HttpProblem(
             422,
             "bad-event",
             "Events do not fit the schema",

@@ -17,8 +17,8 @@ from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.errors import (
     DefinitionProblem,
+    EndedSubscription,
     NotRegistered,
-    SubscriptionEnded,
     SubscriptionError,
     VersionConflict,
 )
@@ -31,7 +31,7 @@ from tidegate.gateway.http import parameters
 from tidegate.gateway.http.bodies import json_of
 from tidegate.gateway.http.compiling import compiled_of, in_turn
 from tidegate.gateway.http.names import NamedRoute
-from tidegate.gateway.http.problems import Problem, bad_parameter
+from tidegate.gateway.http.problems import HttpProblem, bad_parameter
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.events import MAX_PAGE_EVENTS, MAX_WAIT_S
 from tidegate.gateway.subscriptions import consuming
@@ -42,7 +42,7 @@ from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
-from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, changed, compiled, new_id, wants_handshake
+from tidegate.subscriptions import BEGINNINGS, Pull, SubscriptionRecord, changed, compiled, new_id, wants_handshake
 
 MAX_BODY_BYTES = 256 * 1024
 """Size of the document of a subscription."""
@@ -71,7 +71,7 @@ async def _create(gateway: Serving, request: Request, name: str) -> Response:
     body = await document(request, {})
     caller = caller_of(request)
     grant = grant_of(caller, gateway.access, datetime.now(UTC))
-    blank = Subscription(new_id(), name, owner=caller.id, grant=grant)
+    blank = SubscriptionRecord(new_id(), name, owner=caller.id, grant=grant)
     for quota in ("durable", "subscriptions"):
         gateway.meter.need(quota, caller, gateway.durable.count(caller.id))
     meaning = gateway.policies.meaning(name)
@@ -160,7 +160,7 @@ async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
     except VersionConflict as conflict:
         if expected is None:
             raise
-        raise Problem(
+        raise HttpProblem(
             412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
         ) from conflict
     return _response(gateway, found, show_secret=was_pull)
@@ -221,8 +221,8 @@ async def _events(
     limit = view.meter.need_deliveries(view.caller, limit)
     try:
         got = await page(gateway.hub, make, limit, wait_s, conflation)
-    except SubscriptionEnded as error:
-        raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+    except EndedSubscription as error:
+        raise HttpProblem(409, "ended", "The subscription has ended", str(error)) from error
     view.meter.delivered(view.caller, len(got.events))
     gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
     return Response(got.to_json(), media_type="application/json")
@@ -289,14 +289,14 @@ def _response(
     return Response(body, status, headers, JSON)
 
 
-async def _check_receiver(gateway: Gateway, record: Subscription, body: Any, caller: Caller) -> None:
+async def _check_receiver(gateway: Gateway, record: SubscriptionRecord, body: Any, caller: Caller) -> None:
     target = record.push_target
     if target is not None:
         async with gateway.executors.turn(caller):  # DNS and the receiver may be slow
             await gateway.durable.transports.validate(target, handshake=wants_handshake(body))
 
 
-async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -> None:
+async def _check_owner(gateway: Gateway, record: SubscriptionRecord, caller: Caller) -> None:
     """Raise unless the filter of a pushed subscription uses only attributes that its owner sees.
 
     It is delivered with the rights of its owner, who may not be the caller.
@@ -341,7 +341,7 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
 
 
 def explained(
-    record: Subscription,
+    record: SubscriptionRecord,
     schema: Schema,
     log: EventLog,
     event: str | None,
@@ -363,7 +363,7 @@ def explained(
 def event_of(text: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
     """Return an event as a caller sees it, from JSON or by its id in a service's output. Blocks.
 
-    Raises a `Problem`: 400 if the JSON is malformed, 404 if there is no such id.
+    Raises `HttpProblem`: 400 if the JSON is malformed, 404 if there is no such id.
     """
     if text.lstrip().startswith("{"):
         hidden = view.hidden(service)
@@ -393,13 +393,13 @@ def _find_event(id_: str, service: str, log: EventLog, view: View) -> dict[str, 
                     return event
         searched, position = searched + len(read.records), read.cursor
     detail = f"no event {id_!r} in the first {searched:,} that {service!r} still has; give the event itself, as JSON"
-    raise Problem(404, "not-found", "There is no such thing", detail)
+    raise HttpProblem(404, "not-found", "There is no such thing", detail)
 
 
 # Ownership ----------------------------------------------------------------------------------
 
 
-def may_touch(caller: Caller, record: Subscription) -> bool:
+def may_touch(caller: Caller, record: SubscriptionRecord) -> bool:
     """True if a caller owns a subscription, or is an operator. Callers without credentials own nothing.
 
     Subscriptions without an owner were created while no keys were required. They belong to the operators.
@@ -407,14 +407,16 @@ def may_touch(caller: Caller, record: Subscription) -> bool:
     return caller.may("operate") or is_owner(caller, record)
 
 
-def may_see(gateway: Gateway, caller: Caller, record: Subscription) -> bool:
+def may_see(gateway: Gateway, caller: Caller, record: SubscriptionRecord) -> bool:
     """True if a caller may list a subscription: their own; for a provider, all of services that they see."""
     if may_touch(caller, record):
         return gateway.policies.may_keep(caller, record.service)
     return caller.may("define") and gateway.policies.sees(caller, record.service)
 
 
-def _for_caller(gateway: Gateway, caller: Caller, described: dict[str, Any], record: Subscription) -> dict[str, Any]:
+def _for_caller(
+    gateway: Gateway, caller: Caller, described: dict[str, Any], record: SubscriptionRecord
+) -> dict[str, Any]:
     """Return the document of a subscription for a caller.
 
     If they do not own it, its webhook address is hidden, and so is its filter if attributes are hidden from them.
@@ -442,13 +444,13 @@ async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> Regi
 
 
 async def document(request: Request, default: Any = None) -> Any:
-    """Parse a request's body as JSON; an empty body is `default`. Raises a `Problem` (400, 413)."""
+    """Parse a request's body as JSON; an empty body is `default`. Raises `HttpProblem` (400, 413)."""
     body = await request.body()
     if not body and default is not None:
         return default
     if len(body) > MAX_BODY_BYTES:
         detail = f"expected at most {MAX_BODY_BYTES:,} bytes, not {len(body):,}"
-        raise Problem(413, "too-large", "The request is too large", detail)
+        raise HttpProblem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
 
 
@@ -464,7 +466,7 @@ def _moment(at_s: float) -> str:
     return timestamps.to_text(int(at_s * 1e6))
 
 
-def _address(record: Subscription) -> str | None:
+def _address(record: SubscriptionRecord) -> str | None:
     target = record.push_target
     return None if target is None else f"{target.kind} {target.address}"
 

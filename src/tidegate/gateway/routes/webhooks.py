@@ -16,11 +16,11 @@ from tidegate.errors import DefinitionProblem, SubscriptionError
 from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.auth.owners import renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import MAX_SECRETS, Subscription, Webhook, new_secret
+from tidegate.subscriptions import MAX_SECRETS, SubscriptionRecord, Webhook, new_secret
 
 MAX_LETTERS = 1_000
 """Dead letters in one request or response."""
@@ -34,7 +34,7 @@ async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
     record, webhook, version = await _webhook_of(gateway, request, id_)
     if len(webhook.secrets) >= MAX_SECRETS:
         detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
-        raise Problem(409, "conflict", "The subscription won't do that", detail)
+        raise HttpProblem(409, "conflict", "The subscription won't do that", detail)
     secrets = (new_secret(), *webhook.secrets)
     await _set_secrets(gateway, record, webhook, secrets, version)
     return {"secret": secrets[0], "secrets": len(secrets)}
@@ -53,7 +53,7 @@ async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
     record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
     obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
     if obstacle is not None and record.push_target is not None:
-        raise Problem(409, "conflict", "The subscription won't do that", obstacle)
+        raise HttpProblem(409, "conflict", "The subscription won't do that", obstacle)
     found = await gateway.durable.change(partial(_enabled, record, before.version))
     return describe(found, gateway.durable.cursor(found))
 
@@ -79,13 +79,13 @@ async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, A
     _need_service(gateway, request, record)
     obstacle = gateway.durable.obstacle(record)
     if obstacle is not None:
-        raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
+        raise HttpProblem(409, "conflict", "The subscription won't do that", obstacle.reason)
     ids = _ids(await document(request, {"ids": "all"}))
     letters = await gateway.durable.ask(lambda registry: _letters_with(registry, id_, ids))
     missing = sorted((ids or set()) - {letter.id for letter in letters})
     if missing:
         detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
-        raise Problem(404, "not-found", "There is no such thing", detail)
+        raise HttpProblem(404, "not-found", "There is no such thing", detail)
     done = await gateway.durable.redeliver(record, letters)
     return {
         "delivered": done.taken,
@@ -94,29 +94,29 @@ async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, A
     }
 
 
-async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
+async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[SubscriptionRecord, Webhook, int]:
     found = await found_for(gateway, request, id_)
     deliver = found.subscription.deliver
     if not isinstance(deliver, Webhook):
         detail = f"{id_!r} is not delivered by webhook"
-        raise Problem(409, "conflict", "The subscription won't do that", detail)
+        raise HttpProblem(409, "conflict", "The subscription won't do that", detail)
     return found.subscription, deliver, found.version
 
 
-def _need_service(gateway: Gateway, request: Request, record: Subscription) -> None:
+def _need_service(gateway: Gateway, request: Request, record: SubscriptionRecord) -> None:
     """Raise unless the caller sees the service. If it was removed, there is no policy: only operators may continue."""
     if not caller_of(request).may("operate"):
         gateway.policies.need(caller_of(request), record.service)
 
 
 async def _set_secrets(
-    gateway: Gateway, record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int
+    gateway: Gateway, record: SubscriptionRecord, webhook: Webhook, secrets: tuple[str, ...], version: int
 ) -> None:
     new = replace(record, deliver=replace(webhook, secrets=secrets))
     await gateway.durable.change(lambda registry: registry.change_subscription(new, version))
 
 
-def _enabled(record: Subscription, version: int, registry: Registry) -> RegisteredSubscription:
+def _enabled(record: SubscriptionRecord, version: int, registry: Registry) -> RegisteredSubscription:
     registry.change_subscription(record, version)
     return registry.enable(record.id)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidegate.errors import CursorError
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
 
 
 def need_pull(found: RegisteredSubscription) -> None:
-    """Raise a `Problem` (409) if a subscription is delivered by webhook or is not active."""
+    """Raise `HttpProblem` (409) if a subscription is delivered by webhook or is not active."""
     id_ = found.subscription.id
     target = found.subscription.push_target
     if target is not None:
@@ -33,7 +33,7 @@ async def begin(
     all events up to them. `after` acknowledges nothing. Without any of them the stored cursor is used.
     """
     if cursor and after:
-        raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or after, not both")
+        raise HttpProblem(400, "bad-parameter", "A parameter can't be used", "expected cursor or after, not both")
     if after and not last_event_id:
         return Cursor.from_text(after)
     text = last_event_id or cursor
@@ -50,6 +50,6 @@ async def begin(
     return position
 
 
-def conflict(detail: str) -> Problem:
-    """Return the `Problem` (409) for a call that a subscription does not support in its state."""
-    return Problem(409, "conflict", "The subscription won't do that", detail)
+def conflict(detail: str) -> HttpProblem:
+    """Return the `HttpProblem` (409) for a call that a subscription does not support in its state."""
+    return HttpProblem(409, "conflict", "The subscription won't do that", detail)

@@ -26,14 +26,14 @@ from tidegate.delivery.push.context import Obstacle, PushContext, PushSettings
 from tidegate.delivery.push.pool import PushPool
 from tidegate.delivery.push.transport import Outcome, PendingEvent, PushTransports
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
-from tidegate.errors import LogError, TidegateError
+from tidegate.errors import StreamNotFound, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
 from tidegate.gateway.transports.webhook import WebhookSettings, WebhookTransport
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
 _log = structlog.get_logger("tidegate.gateway")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class SubscriptionEncoder(Protocol):
     """Returns how events of a subscription are encoded for a caller; None means its owner."""
 
-    def __call__(self, record: Subscription, caller: Any) -> Encoding: ...  # noqa: D102 - see the class
+    def __call__(self, record: SubscriptionRecord, caller: Any) -> Encoding: ...  # noqa: D102 - see the class
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class Durable:
         hub: Hub,
         settings: DurableSettings,
         encoding: SubscriptionEncoder = lambda record, caller: encoding_of(record),  # noqa: ARG005 - hides nothing
-        sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
+        sent: Callable[[SubscriptionRecord, Outcome, int], None] = lambda _, __, ___: None,
         tracing: Tracing | None = None,
-        pace: Callable[[Subscription], Pace | None] = lambda _: None,
+        pace: Callable[[SubscriptionRecord], Pace | None] = lambda _: None,
     ) -> None:
         """`sent` is called with the outcome of each webhook message and its number of events.
 
@@ -108,7 +108,7 @@ class Durable:
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before new subscriptions are applied, so that the keys of their owners have been read."""
-        self.obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
+        self.obstacle: Callable[[SubscriptionRecord], Obstacle | None] = lambda _: None
         """Returns why a webhook must not be delivered; None if it may. Called before delivery starts, and regularly."""
         self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Called when a subscription is created or changed, and with None when it is removed."""
@@ -212,7 +212,7 @@ class Durable:
             else:
                 await self._update(each, found.subscription)
 
-    async def _update(self, subscriber: Subscriber, record: Subscription) -> None:
+    async def _update(self, subscriber: Subscriber, record: SubscriptionRecord) -> None:
         """Continue a subscriber with a changed record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
         before = subscriber.encoding
@@ -343,7 +343,7 @@ class Durable:
 
     # Dead letters --------------------------------------------------------------------------
 
-    async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
+    async def redeliver(self, record: SubscriptionRecord, letters: Sequence[DeadLetter]) -> Redelivered:
         """Send dead letters again, in order, and remove those that the receiver accepts. Stops if it is silent."""
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
@@ -372,7 +372,7 @@ def _lags(
 ) -> Lags:
     ends: dict[str, Cursor] = {}
     for service in services:
-        with suppress(LogError):  # the service has no output yet
+        with suppress(StreamNotFound):  # the service has no output yet
             ends[service] = log.end(service)
     connected = {
         service: max((distance(each, ends[service]) for each in some), default=0)

@@ -21,7 +21,7 @@ from tidegate.gateway.auth.policy import Policies
 from tidegate.gateway.auth.sign_ins import SignIns
 from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.registry import Registry
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
 SWEEP_INTERVAL_S = 0.5
@@ -166,7 +166,7 @@ class Sweep:
             self.connections.discard(socket)
             await socket.dismiss(CREDENTIAL_INVALID if self.void(socket.caller) else NO_SUBSCRIPTION_LEFT, problem)
 
-    def obstacle(self, record: Subscription) -> Obstacle | None:
+    def obstacle(self, record: SubscriptionRecord) -> Obstacle | None:
         """Return why a webhook must not be delivered; None if it may, or if its service is not known yet."""
         lapsed = self._owners.lapsed(record, self._now())
         if lapsed is not None:

@@ -18,7 +18,7 @@ from tidegate.services.quality import LATENCY_BOUNDS_S
 if TYPE_CHECKING:
     from tidegate.delivery.push.transport import Outcome
     from tidegate.gateway.gateway import Gateway
-    from tidegate.subscriptions import Subscription
+    from tidegate.subscriptions import SubscriptionRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -95,7 +95,7 @@ class Metrics:
         self.subscriptions.pop(subscription, None)
         self.failures.pop(subscription, None)
 
-    def sent(self, record: Subscription, outcome: Outcome, events: int) -> None:
+    def sent(self, record: SubscriptionRecord, outcome: Outcome, events: int) -> None:
         """Record the outcome of a webhook message."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
@@ -240,8 +240,11 @@ class _GatewayCollector:
         lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
         counts = {
             key: CounterMetricFamily(f"tidegate_service_events_{key}", f"Events {key}.", labels=["service"])
-            for key in ("read", "written", "quarantined", "dropped", "flagged")
+            for key in ("read", "written", "quarantined", "dropped", "flagged", "filtered", "late")
         }
+        held = GaugeMetricFamily(
+            "tidegate_service_events_held", "Events in the state that no result holds yet.", labels=["service"]
+        )
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
         for name, said in self._gateway.status.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
@@ -253,8 +256,11 @@ class _GatewayCollector:
             if said.get("latencies") is not None:
                 engine.add_metric([name], _cumulative(said["latencies"]), said["latency_s"])
             for key, family in counts.items():
-                family.add_metric([name], said.get(key) or 0)
-        return running, latency, engine, lag, restarts, *counts.values()
+                if said.get(key) is not None:  # a count that is not known has no sample
+                    family.add_metric([name], said[key])
+            if said.get("held") is not None:
+                held.add_metric([name], said["held"])
+        return running, latency, engine, lag, restarts, held, *counts.values()
 
     def _links(self) -> Iterable[Metric]:
         linked = self._gateway.linked

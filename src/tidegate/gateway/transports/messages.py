@@ -10,7 +10,7 @@ import orjson
 
 from tidegate.errors import did_you_mean
 from tidegate.gateway.http.bodies import MAX_DEPTH, is_shallow
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 
 BESIDE_SUBSCRIPTION = ("cursor", "latest")
 """The members that a client may send together with `subscription`."""
@@ -79,13 +79,13 @@ Message = Subscribe | Unsubscribe | Change | Ack | Credit | Ping
 Reader = Callable[[str, Any], Any]
 
 
-def bad_message(detail: str, **more: Any) -> Problem:
-    """Return the `Problem` for an invalid message. The socket stays open."""
-    return Problem(400, "bad-message", "A message can't be used", detail, **more)
+def bad_message(detail: str, **more: Any) -> HttpProblem:
+    """Return the `HttpProblem` for an invalid message. The socket stays open."""
+    return HttpProblem(400, "bad-message", "A message can't be used", detail, **more)
 
 
 def decode(data: str | bytes) -> Mapping[str, Any]:
-    """Decode a text message. Raises a `Problem` (400) unless it is a JSON object of limited depth."""
+    """Decode a text message. Raises `HttpProblem` (400) unless it is a JSON object of limited depth."""
     if isinstance(data, bytes):
         raise bad_message("expected a text message, not a binary one")
     try:
@@ -100,7 +100,7 @@ def decode(data: str | bytes) -> Mapping[str, Any]:
 
 
 def parse(document: Mapping[str, Any]) -> Message:
-    """Parse a decoded message. Raises a `Problem` (400) that names the wrong member.
+    """Parse a decoded message. Raises `HttpProblem` (400) that names the wrong member.
 
     >>> parse({"op": "credit", "events": 100})
     Credit(events=100)
@@ -191,7 +191,7 @@ def _count(name: str, value: Any) -> int:
     return value
 
 
-def _unfit(name: str, value: Any, expected: str) -> Problem:
+def _unfit(name: str, value: Any, expected: str) -> HttpProblem:
     return bad_message(f"{name}: expected {expected}, not {_shown(value)}", member=name)
 
 

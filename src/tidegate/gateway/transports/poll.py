@@ -14,8 +14,8 @@ import orjson
 from tidegate.delivery.batch import Events
 from tidegate.delivery.conflation import Conflation, key_of
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import SubscriptionEnded
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
+from tidegate.errors import EndedSubscription
 
 PAGE_NOTICES = ("gap", "latest")
 """Notices that a page contains."""
@@ -30,7 +30,7 @@ class EventPage:
 
     events: list[bytes]
     cursor: str
-    notices: list[Notice]
+    notices: list[DeliveryNotice]
 
     def to_json(self) -> bytes:
         """Return the response body."""
@@ -54,7 +54,7 @@ class PageSink(Sink):
         self.limit = limit
         self._conflates, self._key = conflation[0] is not None, conflation[1]
         self._held: dict[Any, tuple[str, bytes]] = {}
-        self.notices: list[Notice] = []
+        self.notices: list[DeliveryNotice] = []
         self.filled, self.done = asyncio.Event(), asyncio.Event()
         """Set when the page has an event; set when it is complete."""
 
@@ -95,7 +95,7 @@ class PageSink(Sink):
         if self.is_full:
             await asyncio.Event().wait()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:  # noqa: ARG002 - there is just one
         """Hold a notice."""
         self.notices.append(notice)
         if notice.kind == "error":
@@ -117,7 +117,7 @@ async def page(
     """Read a page from a subscriber's position. If there is no event, wait for one up to `wait_s`.
 
     With a `conflation` and a wait the page collects events for the conflation interval, so that a client that
-    polls continuously gets each key once per interval. Raises `SubscriptionEnded` if the subscription ends.
+    polls continuously gets each key once per interval. Raises `EndedSubscription` if the subscription ends.
     """
     sink = PageSink(limit, conflation)
     subscriber = make(sink)
@@ -139,7 +139,7 @@ async def page(
         hub.unsubscribe(subscriber)
     errors = [notice.details["detail"] for notice in sink.notices if notice.kind == "error"]
     if errors:
-        raise SubscriptionEnded(errors[0])
+        raise EndedSubscription(errors[0])
     held = sink.events
     events = held[:limit]
     reached = subscriber.position.text if subscriber.position is not None else ""

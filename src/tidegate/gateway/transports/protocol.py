@@ -19,7 +19,7 @@ from websockets.http11 import Request
 
 from tidegate.gateway.auth import certificates
 from tidegate.gateway.http.connections import Connections
-from tidegate.gateway.http.problems import MEDIA_TYPE, Problem
+from tidegate.gateway.http.problems import MEDIA_TYPE, HttpProblem
 from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.settings import LimitSettings
 from tidegate.gateway.transports.outbox import HIGH_WATER, Outbox, Wire
@@ -141,7 +141,7 @@ class SocketProtocol(HttpToolsProtocol):
         self.address = self.client[0] if self.client else ""
         self._phase, self._since = Phase.HEAD, self.loop.time()
         self._raw_bytes = self._chunks = self._body_bytes = self._trailers = 0
-        self._refusal: Problem | None = None
+        self._refusal: HttpProblem | None = None
         self.is_kept, self._is_lost = False, False
         self._lost: list[Callable[[], None]] = []
         self.config.connections.opened(self)
@@ -255,7 +255,7 @@ class SocketProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    def _refuse(self, problem: Problem) -> NoReturn:
+    def _refuse(self, problem: HttpProblem) -> NoReturn:
         """End the connection from within the parser."""
         self._refusal = problem
         raise _RefusedError
@@ -264,7 +264,7 @@ class SocketProtocol(HttpToolsProtocol):
         """Send the response for a malformed or refused request, and close."""
         self._answer(self._refusal or _unreadable(400, "expected a request of HTTP/1.1"))
 
-    def _answer(self, problem: Problem) -> None:
+    def _answer(self, problem: HttpProblem) -> None:
         if self.transport.is_closing():
             return
         body = bytes(problem.response().body)
@@ -303,13 +303,13 @@ class SocketProtocol(HttpToolsProtocol):
             self._lost.append(call)
 
 
-def _head_too_large(detail: str) -> Problem:
-    return Problem(431, "too-large", "The request's head is too large", detail)
+def _head_too_large(detail: str) -> HttpProblem:
+    return HttpProblem(431, "too-large", "The request's head is too large", detail)
 
 
-def _unreadable(status: int, detail: str) -> Problem:
+def _unreadable(status: int, detail: str) -> HttpProblem:
     kind, title = ("busy", "The gateway is full") if status == 503 else ("bad-request", "The request can't be read")
-    return Problem(status, kind, title, detail)
+    return HttpProblem(status, kind, title, detail)
 
 
 def establish(scope: Any) -> None:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 from tidegate.gateway.telemetry.metrics import Tally
 from tidegate.gateway.transports.protocol import Socket, socket_of
 from tidegate.gateway.transports.timers import Idle, PeriodicTimer
@@ -65,7 +65,7 @@ class SseSink(Sink):
         """Return when the socket's buffer is nearly empty."""
         await self._socket.room()
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:  # noqa: ARG002 - there is just one
         """Write a notice as an event with a name; where it began is the reader's first place."""
         if notice.kind == "began":
             self.beat(notice.cursor or None)

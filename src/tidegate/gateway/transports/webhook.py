@@ -17,7 +17,7 @@ from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.errors import WebhookError
 from tidegate.gateway.telemetry.tracing import Tracing, failed
 from tidegate.gateway.transports.addresses import CheckedBackend, resolve
-from tidegate.subscriptions import PushTarget, Subscription, Webhook
+from tidegate.subscriptions import PushTarget, SubscriptionRecord, Webhook
 
 REFUSALS = frozenset({400, 406, 413, 415, 422})
 """Status codes that refuse a message for good. Other errors may be temporary, so the message is sent again."""
@@ -81,7 +81,7 @@ class WebhookTransport:
         if allowed.strip() not in ("*", origin):
             raise WebhookError(f"{url} allows the origin {allowed!r}, not {origin!r}; {hint}")
 
-    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+    async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
         """Send events as one message. Returns the outcome; network errors are an outcome as well."""
         webhook = subscription.deliver
         assert isinstance(webhook, Webhook)
@@ -157,7 +157,7 @@ class _Transport(httpx.AsyncHTTPTransport):
         )
 
 
-def content(subscription: Subscription, webhook: Webhook, events: Sequence[PendingEvent]) -> tuple[str, bytes]:
+def content(subscription: SubscriptionRecord, webhook: Webhook, events: Sequence[PendingEvent]) -> tuple[str, bytes]:
     """Return the content type and the body of a message."""
     is_plain = subscription.format == "plain"
     if webhook.batch == 1 and len(events) == 1:

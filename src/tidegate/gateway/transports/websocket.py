@@ -18,14 +18,14 @@ from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest
-from tidegate.delivery.subscriber import LaneMembership, Notice, Pick, Sink, Subscriber, SubscriberState
+from tidegate.delivery.subscriber import DeliveryNotice, LaneMembership, Pick, Sink, Subscriber, SubscriberState
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.gateway.auth.view import View
 from tidegate.gateway.http import parameters, problems
 from tidegate.gateway.http.compiling import compiled_of, filter_of
 from tidegate.gateway.http.executors import Executors
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.subscriptions import consuming
 from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.gateway.telemetry.metrics import Metrics, Tally
@@ -196,7 +196,7 @@ class SocketSink(Sink):
             if self._has_credit.is_set():
                 return
 
-    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: DeliveryNotice) -> None:
         """Write a notice as a message of its own."""
         assert isinstance(subscriber, SocketSubscriber)
         about: dict[str, Any] = {"id": subscriber.name}
@@ -254,8 +254,8 @@ def _label(member: LaneMembership) -> bytes:
     return label
 
 
-def _ended(notice: Notice) -> Problem:
-    return Problem(410, "subscription-ended", "The subscription can't go on", str(notice.details["detail"]))
+def _ended(notice: DeliveryNotice) -> HttpProblem:
+    return HttpProblem(410, "subscription-ended", "The subscription can't go on", str(notice.details["detail"]))
 
 
 Find = Callable[[str], Awaitable[RegisteredSubscription]]
@@ -314,12 +314,12 @@ class WebSocketSession:
             document = messages.decode(data)
             about = document.get("id")
             await self._execute(messages.parse(document))
-        except Problem as problem:
+        except HttpProblem as problem:
             self.complain(problem, about)
         except TidegateError as error:
             self.complain(problems.of(error), about)
 
-    def complain(self, problem: Problem, about: Any = None) -> None:
+    def complain(self, problem: HttpProblem, about: Any = None) -> None:
         """Send an error message. `about` is the id of the subscription, if known."""
         named = {"id": about} if isinstance(about, str) and len(about) <= messages.MAX_ID_LENGTH else {}
         self._sink.say("error", **named, problem=problem.document)
@@ -349,7 +349,7 @@ class WebSocketSession:
             raise messages.bad_message(f"id: expected a new one, {message.id!r} is open", member="id")
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             detail = f"expected at most {MAX_SUBSCRIPTIONS} subscriptions on one socket"
-            raise Problem(429, "too-many", "There are too many subscriptions", detail)
+            raise HttpProblem(429, "too-many", "There are too many subscriptions", detail)
         made = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
         self._hub.subscribe(made, now=made.starts_now)
 
@@ -451,7 +451,7 @@ class WebSocketSession:
         subscriber = self._subscriptions.get(id_)
         if subscriber is None:
             detail = f"no subscription {id_!r} on this socket"
-            raise Problem(404, "not-found", "There is no such thing", detail)
+            raise HttpProblem(404, "not-found", "There is no such thing", detail)
         return subscriber
 
     async def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -10,14 +11,37 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import LogError, MissingDependency
+from tidegate.errors import LogError, LogUnreachable, MissingDependency
+from tidegate.timing import Throttle
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
+LOG_INTERVAL_S = 30.0
+"""Between two log lines of Kafka's clients that differ only in numbers, such as the client and the broker."""
+
+
+class _Throttled(logging.Filter):
+    """Holds back repeats: while a broker is away, each client logs each attempt to connect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._throttle = Throttle(LOG_INTERVAL_S)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a repeat; otherwise add how many were left out."""
+        message = record.getMessage()
+        left_out = self._throttle.passes(_CLIENT_DETAILS.sub("", message))
+        if left_out:
+            record.msg, record.args = f"{message} ({left_out:,} similar lines were left out)", ()
+        return left_out is not None
+
+
+_CLIENT_DETAILS = re.compile(r"\[[^\]]*\]|\d+")
 logger = logging.getLogger("tidegate.logs.kafka")
 """Where the clients of `confluent_kafka` log."""
+logger.addFilter(_Throttled())
 
 POLL_INTERVAL_S = 0.005
 _REFUSAL_AGE_S = 30.0
@@ -34,8 +58,12 @@ class KafkaCluster:
         except ImportError as exc:
             raise MissingDependency("confluent-kafka", "kafka") from exc
         self.brokers, self.timeout_s = brokers, timeout_s
-        # Nagle's algorithm would delay small requests.
-        defaults = {"bootstrap.servers": brokers, "socket.nagle.disable": "true", "log_level": "3"}
+        defaults = {
+            "bootstrap.servers": brokers,
+            "socket.nagle.disable": "true",  # Nagle's algorithm would delay small requests
+            "reconnect.backoff.max.ms": "1000",  # the default, 10 s, would delay recovery after an outage
+            "log_level": "3",
+        }
         self.client_settings: dict[str, Any] = {**defaults, **client_settings, "error_cb": self._remember_refusal}
         self._lock = Lock()
         self._admin: AdminClient | None = None
@@ -92,20 +120,23 @@ class KafkaCluster:
         from confluent_kafka import KafkaError as Kafka
 
         no_answer = (Kafka._TRANSPORT, Kafka._TIMED_OUT, Kafka._ALL_BROKERS_DOWN, Kafka._MSG_TIMED_OUT, Kafka._RESOLVE)
-        if error.code() in no_answer:
+        no_leader = (Kafka._NOENT, Kafka.LEADER_NOT_AVAILABLE, Kafka.BROKER_NOT_AVAILABLE)
+        if error.code() in (*no_answer, *no_leader):  # the brokers that lead the partitions are away
             return self.unreachable()
+        if error.retriable():  # such as a partition that has no leader while brokers change
+            return LogUnreachable(f"Kafka at {self.brokers} can't answer now: {error.str()}")
         return LogError(f"Kafka at {self.brokers} refuses: {error.str()}")
 
-    def unreachable(self) -> LogError:
-        """Return the LogError for a request without an answer; it names a failed sign-in, if there was one."""
+    def unreachable(self) -> LogUnreachable:
+        """Return the error for a request without an answer; it names a failed sign-in, if there was one."""
         self._poll_errors()
         refusal = self._refusal
         if refusal is not None and time.monotonic() - refusal[0] < self.timeout_s + _REFUSAL_AGE_S:
-            return LogError(
+            return LogUnreachable(
                 f"Kafka at {self.brokers} refuses the connection: {refusal[1]}; check sasl and tls of log.kafka in the "
                 "profile"
             )
-        return LogError(
+        return LogUnreachable(
             f"no answer from Kafka at {self.brokers} within {self.timeout_s:g} s; check that it runs, that this "
             "host reaches it, and that its advertised.listeners name addresses this host can use"
         )

@@ -16,7 +16,7 @@ from tidegate.logs.kafka.topics import Topic, Topics, TopicSettings, partition_n
 from tidegate.logs.log import (
     Gap,
     Read,
-    Retention,
+    RetentionLimits,
     another_generation,
     beyond_end,
     need_names,
@@ -236,9 +236,9 @@ class KafkaLog:
         if time.monotonic() > deadline:
             raise self._cluster.unreachable()
 
-    # Retention -----------------------------------------------------------------
+    # RetentionLimits -----------------------------------------------------------------
 
-    def expire(self, stream: str, retention: Retention) -> int:
+    def expire(self, stream: str, retention: RetentionLimits) -> int:
         """Set the retention of the topic, and return 0: the brokers delete old segments in their own time."""
         self._topics.set_retention(stream, retention)
         return 0

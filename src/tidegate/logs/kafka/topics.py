@@ -11,7 +11,7 @@ from typing import Literal
 from tidegate.errors import LogError
 from tidegate.logs.cursor import Cursor
 from tidegate.logs.kafka.cluster import KafkaCluster
-from tidegate.logs.log import Retention, is_name, need_names, no_stream
+from tidegate.logs.log import RetentionLimits, is_name, need_names, no_stream
 
 _AT = ".."
 """Replaces `@` in the name of a topic."""
@@ -65,7 +65,7 @@ class Topics:
         self._cluster, self._settings, self.check_s, self._on_forget = cluster, settings, check_s, on_forget
         self._lock = Lock()
         self._known: dict[str, Topic] = {}
-        self._retentions: dict[str, Retention] = {}
+        self._retentions: dict[str, RetentionLimits] = {}
         """By generation, the retention that this process has set."""
 
     def name(self, stream: str) -> str:
@@ -154,7 +154,7 @@ class Topics:
 
         -1: the partition has no record at or after that time.
         """
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import OFFSET_INVALID, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         if isinstance(position, int):
@@ -164,9 +164,13 @@ class Topics:
         request = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
         with self._cluster.translated_errors():
             answer = self._cluster.admin().list_offsets(request, request_timeout=self._cluster.timeout_s)
-            return {partition.partition: int(future.result().offset) for partition, future in answer.items()}
+            offsets = {partition.partition: int(future.result().offset) for partition, future in answer.items()}
+        # A request that times out may succeed with this offset instead of an error.
+        if OFFSET_INVALID in offsets.values():
+            raise self._cluster.unreachable()
+        return offsets
 
-    def set_retention(self, stream: str, retention: Retention) -> None:
+    def set_retention(self, stream: str, retention: RetentionLimits) -> None:
         """Set the retention of a topic, unless this process has already set the same."""
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 

@@ -1,0 +1,1 @@
+"""Faults of the processes around a gateway: its log, its registry, its disk."""
