@@ -7,11 +7,12 @@ READY := .venv/.ready
 ARGS ?=
 AREA ?= filters
 BASE ?= HEAD~1
+SOAK ?= 1h
 
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check coverage generate lint style types soak bench bench-compare docs wheel lock sbom audit clean
+.PHONY: help setup demo test check coverage generate lint style types soak bounds bench bench-compare docs wheel lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,10 +54,15 @@ test: style ## All tests, real Spark, Kafka, PostgreSQL and browser included: wh
 	@scripts/need-programs
 	scripts/beside types $(BIN)/python -m pytest -n 4 --dist loadgroup --doctest-modules src tests $(ARGS)
 
-soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
-	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)
+# The first part stops at the budget; the second part, the kills, has the same budget again.
+soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills; a budget: make soak SOAK=20m
+	@rm -f .cache/soak-report.txt
+	TIDEGATE_TESTS=soak TIDEGATE_SOAK=$(SOAK) $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)
 	@scripts/need-java
-	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py
+	TIDEGATE_TESTS=soak TIDEGATE_SOAK=$(SOAK) $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py tests/cluster
+
+bounds: $(READY) ## Test the gateway with the oldest and newest uvicorn, httpx and httpcore that the extras allow
+	$(BIN)/python scripts/test_bounds.py $(ARGS)
 
 bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
 	$(BIN)/tidegate bench $(AREA) $(ARGS)

@@ -8,13 +8,19 @@ import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests import soak
+
+if TYPE_CHECKING:
+    from tests.kafka_broker import Broker
+
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
-EXAMPLES = {"quick": 10, "full": 120, "soak": 10_000}[LENGTH]
+EXAMPLES = {"quick": 10, "full": 120, "soak": soak.examples()}[LENGTH]
 """Examples of each property."""
 LARGE_EXAMPLES = {"quick": 6, "full": 25, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
@@ -57,7 +63,7 @@ PROCESSES = (
     "docs/test_ingest_document.py",
     "docs/test_quarantine_document.py",
     "docs/test_subscriptions.py",
-    "gateway/ingest/test_worker.py",
+    "ingress/http/test_worker.py",
     "gateway/auth/",
     "gateway/describe/",
     "gateway/http/",
@@ -67,8 +73,8 @@ PROCESSES = (
     "gateway/test_",
     "gateway/transports/",
     "matching/test_workers.py",
-    "pipelines/sources/test_demo.py",
-    "pipelines/sources/test_mqtt.py",
+    "ingress/feeds/test_demo.py",
+    "ingress/feeds/test_mqtt.py",
     "registry/test_concurrency.py",
     "registry/test_migrations.py",
     "registry/test_sqlite.py",
@@ -79,7 +85,7 @@ QUICK = ("gateway/routes/test_services.py", "gateway/transports/test_sse.py")
 """Of these those that do not, or not many."""
 
 
-SHARED = ("kafka", "spark", "postgres")
+SHARED = ("kafka", "broker", "spark", "postgres")
 """Fixtures that start a server: all tests that ask for one run in the same process, where it is started once. Of
 several the first counts: it takes the longest to start, and each next may be started twice."""
 
@@ -96,6 +102,12 @@ LONGEST = (
     "benchmarks/",
 )
 """What begins first, behind groups of many tests: at the end all others would wait for it."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a soak its budget, its progress line and its report."""
+    if LENGTH == "soak":
+        config.pluginmanager.register(soak, "soak")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -147,6 +159,20 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(f"no Kafka: {exc}")
     with running(tmp_path_factory.mktemp("kafka")) as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A real Kafka broker that the tests of one file may pause and kill; skipped where none can be had."""
+    from tests.kafka_broker import Broker, need_kafka
+    from tidegate.errors import EnvironmentProblem
+
+    try:
+        need_kafka()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no Kafka: {exc}")
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.certificates import Authority
+from tests.polling import until
 from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
 from tidegate.pipelines.connector.maven import fetch
@@ -101,31 +103,85 @@ def need_kafka() -> None:
 @contextmanager
 def running(folder: Path, secure: Secure | None = None) -> Iterator[str]:
     """Start a broker, with SASL and TLS or without, and give its address when it answers."""
-    port, controller = free_port(), free_port()
-    settings = folder / "server.properties"
-    listener = "PLAINTEXT" if secure is None else "SASL_SSL"
-    text = _PROPERTIES.format(port=port, controller=controller, folder=folder, listener=listener)
-    settings.write_text(text + ("" if secure is None else secure.properties(folder)))
-    java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(CACHE / BROKER.split(":", 1)[1].replace(":", "-") / "*")]
-    # Kafka reads an id that begins with "-" as an option: the zero byte makes every id begin with "A".
-    cluster = urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-    with (folder / "said").open("wb") as said:
-        format_ = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
-        if secure is not None:
-            format_ += ["--add-scram", f"SCRAM-SHA-512=[name={secure.user},password={secure.password}]"]
-        subprocess.run(format_, stdout=said, stderr=said, check=True, timeout=START_S)
-        process = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=said, stderr=said)
-    try:
-        address = f"127.0.0.1:{port}"
-        _wait_until_it_answers(address, process, folder / "said", {} if secure is None else secure.client())
-        yield address
-    finally:
+    with Broker(folder, secure) as broker:
+        yield broker.address
+
+
+class Broker:
+    """A broker of one node, which tests can pause, kill and start again with the same address and topics.
+
+    Entering the context starts it; leaving the context ends it.
+    """
+
+    def __init__(self, folder: Path, secure: Secure | None = None) -> None:
+        self._folder, self._secure = folder, secure
+        port, controller = free_port(), free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._settings = folder / "server.properties"
+        listener = "PLAINTEXT" if secure is None else "SASL_SSL"
+        text = _PROPERTIES.format(port=port, controller=controller, folder=folder, listener=listener)
+        self._settings.write_text(text + ("" if secure is None else secure.properties(folder)))
+        jars = CACHE / BROKER.split(":", 1)[1].replace(":", "-") / "*"
+        self._java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(jars)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Broker:
+        # Kafka reads an id that begins with "-" as an option: the zero byte makes every id begin with "A".
+        cluster = urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        format_ = [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)]
+        if self._secure is not None:
+            format_ += ["--add-scram", f"SCRAM-SHA-512=[name={self._secure.user},password={self._secure.password}]"]
+        with (self._folder / "said").open("wb") as said:
+            subprocess.run(format_, stdout=said, stderr=said, check=True, timeout=START_S)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def start(self) -> None:
+        """Start the broker, and wait until it answers."""
+        command = [*self._java, "kafka.Kafka", str(self._settings)]
+        with (self._folder / "said").open("ab") as said:
+            self._process = subprocess.Popen(command, stdout=said, stderr=said)
+        client = {} if self._secure is None else self._secure.client()
+        try:
+            _wait_until_it_answers(self.address, self._process, self._folder / "said", client)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL: its port refuses connections until `start`."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        """Stop the broker's process: connections stay open, and no request is answered until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        until(lambda: all(_is_stopped(thread) for thread in threads.iterdir()), "all threads of the broker to stop")
+
+    def resume(self) -> None:
+        """Continue a paused broker."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+def _is_stopped(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def _wait_until_it_answers(
@@ -134,8 +190,8 @@ def _wait_until_it_answers(
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    until = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < until:
+    deadline = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline:
         # A client each time: one that was refused waits longer and longer.
         admin = AdminClient({"bootstrap.servers": address, "log_level": 0, **client})
         try:

@@ -6,8 +6,10 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,9 +36,25 @@ def need_postgres() -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that tests can stop and start again, with the same address and data."""
+
+    url: str
+    stop: Callable[[], None]
+    start: Callable[[], None]
+
+
 @contextmanager
 def running(programs: Path, authority: Authority | None = None) -> Iterator[str]:
-    """Start a server, and give the URL of its database when it answers.
+    """Do the same as `serving`, and give only the URL."""
+    with serving(programs, authority) as server:
+        yield server.url
+
+
+@contextmanager
+def serving(programs: Path, authority: Authority | None = None) -> Iterator[Server]:
+    """Start a server, and give it with the URL of its database when it answers.
 
     With an authority it takes connections by TLS alone, from whoever has a client certificate and the password.
     """
@@ -60,11 +78,13 @@ def running(programs: Path, authority: Authority | None = None) -> Iterator[str]
 
         run("initdb", "-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-E", "UTF8", "-N")
         settings = _SETTINGS if authority is None else f"{_SETTINGS} {_secured(data, authority, who)}"
-        run("pg_ctl", "-w", "-o", f"{settings} -p {port} -k {folder}", "start")
+        start = partial(run, "pg_ctl", "-w", "-o", f"{settings} -p {port} -k {folder}", "start")
+        stop = partial(run, "pg_ctl", "-w", "-m", "immediate", "stop")
+        start()
         try:
-            yield f"postgresql://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{port}/postgres"
+            yield Server(f"postgresql://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{port}/postgres", stop, start)
         finally:
-            run("pg_ctl", "-w", "-m", "immediate", "stop")
+            stop()
 
 
 def _secured(data: Path, authority: Authority, who: Mapping[str, Any]) -> str:

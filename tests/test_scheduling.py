@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.polling import until_async
-from tidegate.gateway.ingest import IngestWorker
+from tidegate.ingress.http import IngestWorker
 from tidegate.logs import SegmentLog
 from tidegate.scheduling import batch_scheduling
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_services_and_requests_are_seeded() -> None:
         each["price"] for each in workloads.prices(3)
     ]
     assert len(set(workloads.wishes(4))) == 4
+
+
+def test_memory_of_a_registry_does_not_count_what_was_freed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "SEARCHED", {True: 2_500})
+    garbage: list[object] = [bytearray(b"x" * 300_000_000)]
+    garbage.append(garbage)  # a cycle: only the garbage collector frees it
+    gc.collect()  # so that it is in the oldest generation, which only a full collection frees
+    del garbage
+    rows = list(registries.million(QUICK))
+    assert 0 <= rows[0]["value"] < 300
 
 
 @pytest.mark.parametrize(

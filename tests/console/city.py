@@ -94,7 +94,7 @@ class City(World):
             wrong = {"_id": f"gps_taxi:0:{at}", "_src": f"gps_taxi/0:{at}", "_time": moment, **event, "_reason": reason}
             self.log.append("gps.quarantine", "gps_taxi.0", [json.dumps(wrong).encode()])
 
-    def tell(self, service: str, state: status.State = "running", **more: Any) -> None:
+    def tell(self, service: str, state: status.ServiceState = "running", **more: Any) -> None:
         """Say how a service does, as a runner would."""
         with self._lock:
             said = self._states.setdefault(service, status.Status(service, 1, state))

@@ -22,7 +22,7 @@ from tests.gateway.routes.test_links import Broker
 from tests.gateway.routes.test_semantics import House
 from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
-from tidegate.subscriptions import Subscription
+from tidegate.subscriptions import SubscriptionRecord
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
 
@@ -91,7 +91,7 @@ def test_what_is_ill_comes_first(page: Any, city: City) -> None:
 def test_broken_promises_and_subscriptions_that_get_nothing_need_attention(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     for n in range(2):
-        city.registry.subscribe(Subscription(f"sub_{n}", "gps"), None)
+        city.registry.subscribe(SubscriptionRecord(f"sub_{n}", "gps"), None)
     city.registry.disable("sub_0", "its receiver is gone")
     city.registry.note_attempt("sub_1", 2, None)
     city.tell_all()

@@ -10,7 +10,7 @@ from tests.docs.test_documents import ROOT
 from tests.docs.test_subscriptions import shows
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.gateway.ingest.formats import CONTENT_TYPES
+from tidegate.ingress.http.formats import CONTENT_TYPES
 
 TEXT = (ROOT / "docs" / "spec" / "ingest.md").read_text(encoding="utf-8")
 

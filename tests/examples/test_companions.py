@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.companions import ATTRIBUTES, companions
+from tidegate.ingress.feeds.demo import Anpr
 from tidegate.model import timestamps
-from tidegate.pipelines.sources.demo import Anpr
 
 Sighting = tuple[str, str, int]
 """Camera, vehicle, microseconds."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import MatcherError
 from tidegate.research.partition import even, level, partition, split
-from tidegate.research.tree import Branch
+from tidegate.research.tree import TreeBranch
 
 
 def best(sizes: list[int], parts: int) -> int:
@@ -48,8 +48,8 @@ def test_even_split_is_within_one_item_of_the_largest(count: int, parts: int) ->
 conjunct_lists = st.lists(st.lists(st.sampled_from("abcdef"), max_size=5, unique=True).map(sorted), max_size=20)
 
 
-def build_tree(conjuncts: list[list[str]]) -> Branch[str]:
-    root: Branch[str] = Branch()
+def build_tree(conjuncts: list[list[str]]) -> TreeBranch[str]:
+    root: TreeBranch[str] = TreeBranch()
     for number, terms in enumerate(conjuncts):
         root.grow(terms, number)
     return root

@@ -22,7 +22,7 @@ from tidegate.errors import EventError, MatcherError, Violation
 from tidegate.matching import Matcher
 from tidegate.model import arrow
 from tidegate.research.improved_tree import ImprovedTreeIndex
-from tidegate.research.workers import Workers
+from tidegate.research.workers import MatchWorkers
 
 
 @pytest.fixture(scope="module")
@@ -169,13 +169,13 @@ def fail(_: bytes, question: Any) -> Any:
     raise Unsendable(question, question)
 
 
-def interrupted(_: Workers, n: int) -> Any:
+def interrupted(_: MatchWorkers, n: int) -> Any:
     raise KeyboardInterrupt
 
 
 class TestWorkers:
     def test_worker_holds_its_part_and_returns_errors(self) -> None:
-        workers = Workers(bytes.upper, answer)
+        workers = MatchWorkers(bytes.upper, answer)
         try:
             assert workers.ask([b"a", b"b"], 1) == [(b"A", 1), (b"B", 1)]
             with pytest.raises(EventError, match="x: bad"):
@@ -186,10 +186,10 @@ class TestWorkers:
             workers.close()
 
     def test_interrupted_question_leaves_no_pending_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        workers = Workers(bytes.upper, answer)
+        workers = MatchWorkers(bytes.upper, answer)
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(Workers, "_received", interrupted)
+                patch.setattr(MatchWorkers, "_received", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     workers.ask([b"a"], 1)
             assert workers.ask([b"a"], 2) == [(b"A", 2)]
@@ -197,7 +197,7 @@ class TestWorkers:
             workers.close()
 
     def test_error_that_cannot_be_pickled_is_reported(self) -> None:
-        workers = Workers(bytes.upper, fail)
+        workers = MatchWorkers(bytes.upper, fail)
         try:
             with pytest.raises(MatcherError, match=r"a worker failed: Unsendable\('no no'\)"):
                 workers.ask([b"a"], "no")
@@ -205,7 +205,7 @@ class TestWorkers:
             workers.close()
 
     def test_workers_end_with_their_owner(self) -> None:
-        workers = Workers(bytes.upper, answer)
+        workers = MatchWorkers(bytes.upper, answer)
         workers.ask([b"a"], 1)
         (worker,) = workers._running
         assert worker is not None

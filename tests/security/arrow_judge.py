@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from tidegate.errors import BodyError
-from tidegate.gateway.ingest import formats
-from tidegate.gateway.ingest.settings import IngestSettings
+from tidegate.ingress.http import formats
+from tidegate.ingress.http.settings import IngestSettings
 from tidegate.model import Schema
 
 SCHEMA = Schema({"text": "string?", "n": "int64?", "x": "float64?", "on": "bool?", "tags": "string[]?"})

@@ -15,19 +15,20 @@ import pytest
 import yaml
 
 from tests.certificates import Authority
+from tests.ingress.feeds import mosquitto
+from tests.ingress.feeds.mosquitto import Mosquitto
+from tests.ingress.kit import events
 from tests.pipelines.running import until
-from tests.pipelines.sources import mosquitto
-from tests.pipelines.sources.kit import events
-from tests.pipelines.sources.mosquitto import Mosquitto
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import ServiceError, SourceError
+from tidegate.ingress.feeds import Feeds, start_feeds
+from tidegate.ingress.feeds.feed import FeedContext, FeedRequest
+from tidegate.ingress.feeds.sources import make_feed
+from tidegate.ingress.raw_streams import RawStreamWriter
 from tidegate.logs import SegmentLog
 from tidegate.logs.clock import SystemClock
-from tidegate.logs.intake import Intake
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.sources import Feeds, start_feeds
-from tidegate.pipelines.sources.feed import Surroundings, make_feed
 from tidegate.services import Definitions, loads
 from tidegate.timing import Backoff
 
@@ -47,7 +48,7 @@ def fed(folder: Path, kind: str, connection: dict[str, Any]) -> Iterator[tuple[F
     log = SegmentLog(folder / "log")
     try:
         with start_feeds(
-            remote(STREAM.format(kind=kind)), log, backoff=QUICK, resources=home.runner_resources()
+            remote(STREAM.format(kind=kind)), log, backoff=QUICK, resources=home.runner_resources().for_feeds()
         ) as feeds:
             yield feeds, log
     finally:
@@ -236,7 +237,7 @@ def test_address_with_a_password_is_not_shown(tmp_path: Path) -> None:
         "s"
     ]
     with pytest.raises(SourceError) as caught:
-        make_feed(stream, Intake(log, stream, SystemClock()), Surroundings(log), print)
+        make_feed(FeedRequest(stream, RawStreamWriter(log, stream, SystemClock()), FeedContext(log), print))
     assert "broker: expected host or host:port, without a user and a password before it" in str(caught.value)
     log.close()
 
@@ -254,7 +255,7 @@ def test_address_with_a_password_is_not_shown(tmp_path: Path) -> None:
 def test_host_that_was_planted_in_the_registry_is_not_reached(tmp_path: Path, source: str) -> None:
     log = SegmentLog(tmp_path / "log")
     planted = remote(f"streams: {{s: {{schema: {{n: int64}}, source: {source}}}}}").streams["s"]
-    around = Surroundings(log, env={"PATH": "secret"})
+    context = FeedContext(log, env={"PATH": "secret"})
     with pytest.raises(SourceError, match=r"names no host of its own: .*tidegate apply FILE"):
-        make_feed(planted, Intake(log, planted, SystemClock()), around, print)
+        make_feed(FeedRequest(planted, RawStreamWriter(log, planted, SystemClock()), context, print))
     log.close()

@@ -18,7 +18,7 @@ from tests.ports import free_port
 from tests.security import processes
 from tidegate.registry import Role
 from tidegate.services import loads
-from tidegate.subscriptions import Subscription, new_id
+from tidegate.subscriptions import SubscriptionRecord, new_id
 
 CITY = """
 streams:
@@ -266,7 +266,7 @@ def test_subscriptions_of_others_show_neither_filter_nor_address(city: City) -> 
 
 
 def test_guest_owns_nothing(city: City) -> None:
-    record = Subscription(new_id(), "open")  # created while no keys were required
+    record = SubscriptionRecord(new_id(), "open")  # created while no keys were required
     city.world.registry.subscribe(record, None)
     path = f"/v1/subscriptions/{record.id}"
     for method, sub in (("GET", ""), ("DELETE", ""), ("GET", "/events"), ("PATCH", ""), ("POST", "/ack")):

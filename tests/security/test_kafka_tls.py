@@ -22,10 +22,10 @@ from tests.security import processes
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import Profile, load_profile
 from tidegate.errors import EnvironmentProblem, LogError, TidegateError
+from tidegate.ingress.connections import KafkaConnection
+from tidegate.ingress.raw_streams import RawStreamWriter
 from tidegate.logs import KafkaLog, SegmentLog
 from tidegate.logs.factory import KafkaLogSettings
-from tidegate.logs.intake import Intake
-from tidegate.pipelines.resources import KafkaConnection
 from tidegate.services import loads
 from tidegate.services.definitions import Kafka
 
@@ -154,7 +154,7 @@ def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_
 
 
 def test_a_topic_is_a_source_over_a_named_connection(broker: Broker, tmp_path: Path) -> None:
-    from tidegate.pipelines.sources.kafka import KafkaFeed
+    from tidegate.ingress.feeds.kafka import KafkaFeed
 
     profile = load_profile(str(broker.profile(tmp_path)))
     connection = KafkaConnection(kafka_settings(profile).brokers, kafka_settings(profile).security)
@@ -165,7 +165,7 @@ def test_a_topic_is_a_source_over_a_named_connection(broker: Broker, tmp_path: P
     elsewhere.close()
     stream, log, stop = loads(CITY).streams["gps_taxi"], SegmentLog(tmp_path / "log"), threading.Event()
     log.create("gps_taxi")
-    feed = KafkaFeed(Kafka("source_of_this", connection="plant"), Intake(log, stream), connection=connection)
+    feed = KafkaFeed(Kafka("source_of_this", connection="plant"), RawStreamWriter(log, stream), connection=connection)
     running = threading.Thread(target=feed.run, args=[stop])
     running.start()
     try:

@@ -18,7 +18,7 @@ from tidegate.errors import EnvironmentProblem, RegistryError
 from tidegate.registry import PostgresRegistry, SqliteRegistry, open_registry
 from tidegate.registry.secrets import Keyring, SecretKey
 from tidegate.services import loads
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import SubscriptionRecord, Webhook
 
 SERVICES = """
 streams: {gps_taxi: {schema: {vid: string}, key: vid}}
@@ -36,7 +36,7 @@ def keyring(*keys: str) -> Keyring:
 def fill(registry: SqliteRegistry | PostgresRegistry) -> None:
     registry.apply(loads(SERVICES))
     registry.add_link("city", None, LINK)
-    registry.subscribe(Subscription("sub_1", "gps", deliver=Webhook("https://example.com/in", (HOOK,))), None)
+    registry.subscribe(SubscriptionRecord("sub_1", "gps", deliver=Webhook("https://example.com/in", (HOOK,))), None)
 
 
 def stored(folder: Path) -> bytes:
@@ -82,7 +82,9 @@ def test_secrets_of_an_older_registry_are_encrypted_when_it_is_opened(tmp_path: 
     plain = SqliteRegistry(tmp_path / "registry.sqlite")
     fill(plain)
     plain.unsubscribe(
-        plain.subscribe(Subscription("s", "gps", deliver=Webhook("https://a/", ("whsec_old",))), None).subscription.id
+        plain.subscribe(
+            SubscriptionRecord("s", "gps", deliver=Webhook("https://a/", ("whsec_old",))), None
+        ).subscription.id
     )
     assert plain.has_plain_secrets
     plain.close()

@@ -558,7 +558,7 @@ def test_certificates_without_an_authority_are_refused(authority: Authority, tmp
 
 def test_a_certificate_that_expires_while_connected_ends_the_connection() -> None:
     from tidegate.gateway.auth.certificates import CertificateRule, Certificates, PeerCertificate
-    from tidegate.gateway.http.problems import Problem
+    from tidegate.gateway.http.problems import HttpProblem
 
     rule = CertificateRule("dns", "a.example.org", "a")
     peer = PeerCertificate(b"1", (), frozenset(), frozenset({"a.example.org"}), datetime(2026, 1, 2, tzinfo=UTC))
@@ -566,7 +566,7 @@ def test_a_certificate_that_expires_while_connected_ends_the_connection() -> Non
     caller = known.caller(peer, datetime(2026, 1, 1, tzinfo=UTC))
     assert caller is not None
     assert caller.expires_at == peer.expires_at
-    with pytest.raises(Problem, match="expired at 2026-01-02"):
+    with pytest.raises(HttpProblem, match="expired at 2026-01-02"):
         known.caller(peer, datetime(2026, 1, 3, tzinfo=UTC))
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.logs.contract import LogContract, record
 from tidegate.delivery.hub import Hub
 from tidegate.filters import Filter
-from tidegate.gateway.ingest import DirectIngest
-from tidegate.logs import EventLog, Retention
+from tidegate.ingress.http import DirectIngest
+from tidegate.logs import EventLog, RetentionLimits
 from tidegate.model import Schema
 from tidegate.services import loads
 from tidegate.testing import ManualClock, MemoryLog, RecordingSink
@@ -39,7 +39,7 @@ def test_append_times_and_ages_come_from_the_clock() -> None:
         clock.advance(10.0)
     assert [log.since("gps", moment).offsets["0"] for moment in moments] == [0, 1, 2, 3, 4]
     assert log.since("gps", clock.now()) == log.end("gps")
-    assert log.expire("gps", Retention(age_s=25.0)) == 3 * (len(record(0)) + 1)
+    assert log.expire("gps", RetentionLimits(age_s=25.0)) == 3 * (len(record(0)) + 1)
     assert log.begin("gps").offsets == {"0": 3}
 
 
