@@ -256,11 +256,12 @@ def test_final_values_once_each_after_a_restart(world: MADE) -> None:
 services:
   flow:
     from: a
+    idle: never
     pipeline: [{aggregate: {count: n, max: speed, by: [vid], window: {length: 10s}}}]
 """
     )
     job = here.start("flow")
-    assert job.compiled.plan.mode == "micro-batch"
+    assert job.compiled.plan.mode == "real-time"
     here.append("a", [gps(n, second=n % 10) for n in range(30)])
     here.append("a", [gps(0, second=25)])
     here.await_events("flow", 3)

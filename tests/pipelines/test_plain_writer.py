@@ -137,4 +137,4 @@ services:
     assert (plain.mode, plain.reason, plain.output, plain.refusing) == (
         "micro-batch", "no javac", "append", "micro-batch"
     )  # fmt: skip
-    assert ordered.reason == "no javac; sort waits for the end of its window"
+    assert ordered.reason == "no javac"

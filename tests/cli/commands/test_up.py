@@ -147,19 +147,22 @@ def test_plan_has_mode_and_reason_of_each_service(tmp_path: Path) -> None:
 services:
   live: {from: raw, pipeline: [{filter: n > 3}]}
   sorted: {from: raw, pipeline: [{sort: {by: [n], window: {length: 10 events}}}]}
+  repeats: {from: raw, pipeline: [{filter: "kind MATCH '(a+b)+'"}]}
 """
     )
     command = [sys.executable, "-m", "tidegate", "plan", str(file), "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
-    live, ordered = json.loads(result.stdout)
+    live, ordered, repeats = json.loads(result.stdout)
     assert (live["mode"], live["reason"], live["operators"]) == (
         "real-time",
         "native operators without a state",
         ["filter"],
     )
     assert "Filter" in live["spark"]
-    assert (ordered["mode"], ordered["reason"]) == ("micro-batch", "sort waits for the end of its window")
+    assert (ordered["mode"], ordered["reason"]) == ("real-time", "native operators, and the state engine for sort")
+    assert repeats["mode"] == "micro-batch"
+    assert repeats["reason"].endswith("has no exact native form, so Python evaluates it")
 
 
 WHY = "the connector is not compiled and there is no javac: "
