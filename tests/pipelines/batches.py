@@ -121,7 +121,7 @@ def stream(spark: SparkSession, folder: Path, text: str, batches: Sequence[Mappi
         os.utime(file, (1_000_000 + n, 1_000_000 + n))
 
     def scan(_name: str, _following: object, _ticks: int) -> DataFrame:
-        return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
+        return spark.readStream.name("input").schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
 
     compiled = compile_service(service, inputs, scan, key=KEY, obstacle=OBSTACLE)
     name = f"memory_{abs(hash(folder))}"

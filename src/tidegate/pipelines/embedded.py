@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Plan
+from tidegate.pipelines.streams import source_name
 from tidegate.services.definitions import Service
 
 FORMAT = "tidegate.LogSource"
@@ -45,7 +46,8 @@ class EmbeddedLog:
         `marks` names the stream in which the reader notes how far it has come.
         """
         reader = (
-            self._spark.readStream.format(FORMAT)
+            self._spark.readStream.name(source_name(stream))
+            .format(FORMAT)
             .option("path", str(self._root / stream))
             .option("service", service)
             .option("idle_ms", self._idle_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
+from tidegate.pipelines.checkpoints import Checkpoints, Positions, StateForm
 from tidegate.pipelines.compiler import Compiled, Following, Tasks, compile_service, plan_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
@@ -27,11 +27,9 @@ from tidegate.pipelines.slots import Slots, real_time_tasks
 from tidegate.pipelines.streams import Streams
 from tidegate.registry import Beginning
 from tidegate.services.definitions import Service
+from tidegate.services.schema_inference import shape
 
 _logger = structlog.get_logger("tidegate.engine")
-
-Positions = dict[str, dict[str, int]]
-"""By stream, by partition: an offset. Of inputs where to begin, of the output where it ended then."""
 
 NOWHERE: Mapping[str, Beginning] = {}
 
@@ -97,7 +95,8 @@ class Engine:
     ) -> None:
         self._resources = resources
         self._slots = Slots(str(spark.sparkContext.master))
-        self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
+        self._spark, self._log, self._streams, self._key = spark, log, streams, key
+        self.checkpoints = Checkpoints(checkpoints)
 
     def start(
         self,
@@ -129,20 +128,19 @@ class Engine:
         *,
         backfill: bool,
     ) -> Job:
-        folder = self._checkpoints / service.name / f"v{version}"
         partitions = {name: self._log.partitions(name) for name in service.inputs}
         plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
         # What has no source's partition goes by the number of Spark's, which a shuffle makes.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
         self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
-        positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
+        positions = self._begin(service, version, inputs, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
         self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
         compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
         job = Job(service, version, compiled, partitions)
         try:
-            self._start_queries(job, folder, positions.get(service.name, {}))
+            self._start_queries(job, positions.get(service.name, {}))
         except BaseException:
             job.stop()
             raise
@@ -179,51 +177,82 @@ class Engine:
             stream, _, partition = source.rpartition("/")
             reached.setdefault(stream, {})[partition] = position
         if reached:
-            _write_json(self._checkpoints / job.service.name / "reached.json", reached)
+            self.checkpoints.save_reached(job.service.name, reached)
 
     def forget(self, service: str) -> None:
         """Remove what is kept of a service that was removed; its output stays until it expires."""
         self._streams.forget(service)
-        shutil.rmtree(self._checkpoints / service, ignore_errors=True)
+        self.checkpoints.forget(service)
 
     # Where to begin --------------------------------------------------------------
 
     def _begin(
         self,
         service: Service,
-        folder: Path,
+        version: int,
+        inputs: Mapping[str, Schema],
         partitions: Mapping[str, list[str]],
         plan: Plan,
         fixed: Mapping[str, Beginning],
         *,
         backfill: bool,
     ) -> Positions:
-        """Where this version of a service began; found out, and written down, at its first start.
+        """Return where this version of a service began; find out and write it down at its first start.
 
-        What Spark keeps of a state in one mode it refuses in the other: then the
-        service begins anew, as another version would, where it was.
+        A service with state goes on with the state of the version before if it can. Otherwise the state starts anew
+        where the version before has read to.
         """
-        noted, mode = folder / "begin.json", folder / "mode"
-        begun = noted.exists()
-        if begun and (not plan.keyed or not mode.exists() or mode.read_text() == plan.mode):
-            return json.loads(noted.read_text())  # type: ignore[no-any-return]
-        if begun:
-            _logger.warning("it ran in another mode: its state begins anew", service=service.name, mode=plan.mode)
-            shutil.rmtree(folder / "main", ignore_errors=True)
-        if backfill and not begun:
-            for stream in (service.name, service.quarantine):
+        checkpoints, name = self.checkpoints, service.name
+        form = StateForm(plan.mode, shape(service, inputs).layouts)
+        begun = checkpoints.positions(name, version)
+        if begun is not None and (not plan.keyed or self._can_go_on(name, version, form)):
+            checkpoints.save_form(name, version, form)
+            return begun
+        if begun is None and backfill:
+            for stream in (name, service.quarantine):
                 if stream in self._log.streams():
                     self._log.delete(stream)
-            begins: Positions = {}
+            positions: Positions = {}
         else:
+            source = self._adoptable(name, form, fixed) if begun is None and form.layouts else None
             begins = {stream: self._fixed(stream, fixed.get(stream)) for stream in partitions}
             for stream, reached in self._earlier(service, partitions, fixed).items():
                 begins[stream] |= reached
-            if service.name in self._log.streams():
-                begins[service.name] = dict(self._log.end(service.name).offsets)
-        _write_json(noted, begins)
-        mode.write_text(plan.mode)
-        return begins
+            if name in self._log.streams():
+                begins[name] = dict(self._log.end(name).offsets)
+            positions = begins
+            if source is not None:
+                adopted = checkpoints.positions(name, source) or {}
+                positions = begins | {each: adopted[each] for each in adopted if each in partitions or each == name}
+                checkpoints.save_form(name, version, form, adopts=source)
+        checkpoints.save_form(name, version, form)
+        checkpoints.save_positions(name, version, positions)
+        return positions
+
+    def _can_go_on(self, service: str, version: int, form: StateForm) -> bool:
+        """Return True if Spark can go on with a version's own state; drop the state otherwise.
+
+        The mode and the schemas of inputs may have changed since it was written.
+        """
+        change = form.change_from(self.checkpoints.form(service, version))
+        if change.effect != "starts anew":
+            return True
+        _logger.warning("the state starts anew", service=service, version=version, reasons=change.reasons)
+        self.checkpoints.drop_state(service, version)
+        return False
+
+    def _adoptable(self, service: str, form: StateForm, fixed: Mapping[str, Beginning]) -> int | None:
+        """Return the version before if a new version can go on with its state; None if it starts anew."""
+        newest = self.checkpoints.newest_version(service)
+        read = self.checkpoints.positions(service, newest) if newest is not None else None
+        if newest is None or read is None or any(each in read and newest < fixed[each].since for each in fixed):
+            return None  # no version ran, or the service was removed, and another of its name was applied since
+        change = form.change_from(self.checkpoints.form(service, newest))
+        if change.effect == "starts anew" or not self.checkpoints.has_state(service, newest):
+            _logger.warning("the state starts anew", service=service, reasons=change.reasons)
+            return None
+        _logger.info("the state goes on", service=service, change=str(change))
+        return newest
 
     def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
         """Where a service begins in a stream that no version of it has read; a partition not named: at its start."""
@@ -241,14 +270,11 @@ class Engine:
 
         Nor where the service of that version was removed, and another of its name was applied since.
         """
-        folder = self._checkpoints / service.name
-        versions = sorted(folder.glob("v*/begin.json"), key=lambda path: int(path.parent.name[1:]))
-        if not versions:
+        newest = self.checkpoints.newest_version(service.name)
+        if newest is None:
             return {}
-        newest = int(versions[-1].parent.name[1:])
-        begun: Positions = json.loads(versions[-1].read_text())
-        noted = folder / "reached.json"
-        reached: Positions = json.loads(noted.read_text()) if noted.exists() else {}
+        begun = self.checkpoints.positions(service.name, newest) or {}
+        reached = self.checkpoints.reached(service.name)
         return {
             stream: {**self._resume(stream, begun, service.name), **reached.get(stream, {})}
             for stream in streams
@@ -282,18 +308,19 @@ class Engine:
             tasks=tasks,
         )
 
-    def _start_queries(self, job: Job, folder: Path, floor: Mapping[str, int]) -> None:
+    def _start_queries(self, job: Job, floor: Mapping[str, int]) -> None:
         plan, service = job.compiled.plan, job.service
-        checkpoint = folder / "main"
+        checkpoint = self.checkpoints.main(service.name, job.version)
         if not plan.keyed:
             shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
-        since = _last_commit_us(checkpoint) - SLACK_US if plan.keyed else 0
+        since = self.checkpoints.last_commit_us(service.name, job.version) - SLACK_US if plan.keyed else 0
         write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)
         write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
         query = self._streams.start(write, checkpoint, service, plan, since_micros=since, floor=floor)
         job.queries.append(query)
         if job.compiled.refused is not None:
-            job.queries.append(self._start_refusing(job, job.compiled.refused, folder / "refused"))
+            refused = self.checkpoints.version_folder(service.name, job.version) / "refused"
+            job.queries.append(self._start_refusing(job, job.compiled.refused, refused))
 
     def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -305,19 +332,3 @@ class Engine:
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:
     """Let a query run in a mode; `epoch` is between two checkpoints of real-time."""
     return attach.real_time(write, epoch) if mode == "real-time" else write.trigger(processingTime="0 seconds")
-
-
-def _last_commit_us(checkpoint: Path) -> int:
-    """When a checkpoint was last committed, in microseconds; when it was begun, or now, where it never was."""
-    commits = [each.stat().st_mtime_ns for each in (checkpoint / "commits").glob("[0-9]*")]
-    if commits:
-        return max(commits) // 1_000
-    begun = checkpoint / "metadata"
-    return (begun.stat().st_mtime_ns if begun.exists() else time.time_ns()) // 1_000
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(value))
-    new.replace(path)

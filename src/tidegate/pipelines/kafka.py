@@ -15,6 +15,7 @@ from tidegate.errors import LogError
 from tidegate.logs import Cursor, KafkaLog, Mark
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Plan
+from tidegate.pipelines.streams import source_name
 from tidegate.services.definitions import Service
 
 FORMAT = "tidegate.KafkaSource"
@@ -58,7 +59,8 @@ class KafkaStreams:
         Kafka keeps.
         """
         reader = (
-            self._spark.readStream.format(FORMAT)
+            self._spark.readStream.name(source_name(stream))
+            .format(FORMAT)
             .option("cluster", self._cluster)
             .option("topic", self._log.topic(stream))
             .option("stream", stream)

@@ -109,6 +109,9 @@ def service_session(
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
+        # Checkpoints keep the offsets of each input under its name, so that a new version may add and remove inputs.
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
         # How long a record waits in the shuffle for others to be sent with it; the default is 50.
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
         **(settings or {}),

@@ -68,3 +68,12 @@ class Streams(Protocol):
 
     def release(self, service: Service) -> None:
         """Let go of what a service that was stopped had open."""
+
+
+def source_name(stream: str) -> str:
+    """Return the name under which checkpoints keep the offsets of a stream; no other stream has the same.
+
+    >>> source_name("gps_taxi-a")
+    'stream_gps_5f_taxi_2d_a'
+    """
+    return "stream_" + "".join(each if each.isascii() and each.isalnum() else f"_{ord(each):x}_" for each in stream)

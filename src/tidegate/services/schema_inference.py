@@ -14,7 +14,8 @@ from tidegate.services.definitions import NONE, Path, Place, Service
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import WORDS, Join, Merge, Operator, OperatorInputs, streams_read
 from tidegate.services.operators.inference import joined_name
-from tidegate.services.operators.registry import infer_schema
+from tidegate.services.operators.registry import infer_schema, state_layout
+from tidegate.services.operators.state_layout import StateLayout
 from tidegate.services.promises import add_promises, masked_schema, note_constraints, note_terms
 
 __all__ = [
@@ -42,6 +43,8 @@ class Shape:
     output: Schema
     """The schema that subscribers see: masked, with the constraints that surely hold. It has no constraints on masked
     attributes, and none at all if violations are only flagged."""
+    layouts: tuple[StateLayout, ...] = ()
+    """What each operator with state keeps, in the order of the pipeline."""
 
 
 def output_schema(service: Service, inputs: Mapping[str, Schema]) -> Schema:
@@ -99,15 +102,18 @@ def shape_into(service: Service, inputs: Mapping[str, Schema], findings: Finding
         return None
     current = OperatorInputs(tuple((name, inputs[name]) for name in service.main), inputs)
     steps: list[Schema] = []
+    layouts: list[StateLayout | None] = []
     for n, operator in enumerate(service.pipeline):
         spot = root.at("pipeline", None).at(n, None).at(WORDS[type(operator)], None)
         after = infer_schema(operator, current, spot)
         if after is None:
             return None
         steps.append(after)
+        layouts.append(state_layout(operator, current))
         current = OperatorInputs(((service.name, after),), inputs, is_first=False)
     unmasked = add_promises(service, current.schema, root)
-    return Shape(tuple(steps), unmasked, masked_schema(service, unmasked, root))
+    output = masked_schema(service, unmasked, root)
+    return Shape(tuple(steps), unmasked, output, tuple(each for each in layouts if each is not None))
 
 
 def _combines_inputs(service: Service, root: Spot) -> bool:

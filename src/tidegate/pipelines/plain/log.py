@@ -20,6 +20,7 @@ from tidegate.pipelines.plain.source import PlainSource
 from tidegate.pipelines.plain.writer import BatchWriter, WriterOutputs
 from tidegate.pipelines.plain.written import resume
 from tidegate.pipelines.planner import Plan
+from tidegate.pipelines.streams import source_name
 from tidegate.services.definitions import Service
 
 _POLLING, POLLING_DELAY = "spark.sql.streaming.pollingDelay", "100ms"
@@ -54,7 +55,11 @@ class PlainLog:
         `marks` is not needed: progress is saved when a batch is written.
         """
         self._starts[service][stream] = dict(start or {})
-        reader = self._spark.readStream.format(PlainSource.name()).option("path", str(self._root / stream))
+        reader = (
+            self._spark.readStream.name(source_name(stream))
+            .format(PlainSource.name())
+            .option("path", str(self._root / stream))
+        )
         return reader.option("start", json.dumps(dict(start or {}))).load()
 
     def start(

@@ -143,7 +143,7 @@ def _planned(aggregations: Sequence[Aggregation], flow: Flow) -> _Planned:
     arguments: list[Column] = []
     aggregates: list[dict[str, Any]] = []
     for each in aggregations:
-        entry: dict[str, Any] = {"name": stored_name(each), "function": each.function, "share": each.share or 0.5}
+        entry: dict[str, Any] = {"name": each.stored_name, "function": each.function, "share": each.share or 0.5}
         if each.attribute is not None:
             kind, value = _type(each.attribute, flow.schema), col(each.attribute)
             entry["argument"] = len(arguments)
@@ -155,16 +155,6 @@ def _planned(aggregations: Sequence[Aggregation], flow: Flow) -> _Planned:
                 arguments.append(F.when(value.isNotNull(), order))
         aggregates.append(entry)
     return _Planned(tuple(arguments), aggregates)
-
-
-def stored_name(aggregation: Aggregation) -> str:
-    """The name under which a state keeps an aggregate. It does not hold the name of the output attribute.
-
-    >>> stored_name(Aggregation("sum", "speed", "total"))
-    'sum(speed)'
-    """
-    whole = " event" if aggregation.name is None else ""
-    return f"{aggregation.function}({aggregation.attribute or '*'}){whole}"
 
 
 def _argument(aggregation: Aggregation, value: Column, kind: Type, flow: Flow) -> Column:

@@ -26,6 +26,7 @@ from tidegate.services.operators.inference import (
     single_valued,
 )
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, type_text, window_text
 from tidegate.services.operators.windows import (
     CountWindow,
     SessionWindow,
@@ -143,6 +144,25 @@ def infer_aggregate(
     return output
 
 
+def aggregations_layout(aggregations: tuple[Aggregation, ...], schema: Schema, kind: str, **fixed: str) -> StateLayout:
+    """Return the layout of running aggregates, each under its stored name."""
+    return StateLayout(kind, fixed, {each.stored_name: type_text(each.attribute, schema) for each in aggregations})
+
+
+def _state(operator: Aggregate, inputs: OperatorInputs) -> StateLayout:
+    schema = inputs.schema
+    by, window = keys_text(operator.by, schema), window_text(operator.window)
+    if isinstance(operator.window, CountWindow):
+        return StateLayout("aggregate by count", {"by": by, "window": window}, event_parts(schema))
+    return aggregations_layout(operator.aggregations, schema, "aggregate", by=by, window=window, emit=operator.emit)
+
+
 DECLARATION = Declaration(
-    "aggregate", Aggregate, "aggregate: {count: flow, by: [cid], window: {length: 60s}}", _read, _write, _infer
+    "aggregate",
+    Aggregate,
+    "aggregate: {count: flow, by: [cid], window: {length: 60s}}",
+    _read,
+    _write,
+    _infer,
+    state=_state,
 )

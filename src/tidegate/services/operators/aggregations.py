@@ -43,6 +43,16 @@ class Aggregation:
     share: float | None = None
     """`percentile` only: the share of values at or below the result, above 0 and below 1."""
 
+    @property
+    def stored_name(self) -> str:
+        """The name under which a state keeps the aggregate: the name of the result may change.
+
+        >>> Aggregation("sum", "speed", "total").stored_name
+        'sum(speed)'
+        """
+        whole = " event" if self.name is None else ""
+        return f"{self.function}({self.attribute or '*'}){whole}"
+
 
 def default_name(function: str, attribute: str, share: float | None = None) -> str:
     """Return the name of an aggregate that a service file does not name.

@@ -13,6 +13,7 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import TIMESTAMP, single_valued
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
 from tidegate.services.operators.windows import Window, note_window, read_window, write_window
 from tidegate.services.schemas import read_schema
 
@@ -88,6 +89,13 @@ def _infer(operator: Custom, inputs: OperatorInputs, spot: Spot) -> Schema:
     return declared
 
 
+def _state(operator: Custom, inputs: OperatorInputs) -> StateLayout | None:
+    if operator.window is None:
+        return None
+    fixed = {"by": keys_text(operator.by, inputs.schema), "window": window_text(operator.window)}
+    return StateLayout("custom", fixed, event_parts(inputs.schema), is_rigid=True)
+
+
 DECLARATION = Declaration(
-    "custom", Custom, "custom: {function: 'module:function', schema: {...}}", _read, _write, _infer
+    "custom", Custom, "custom: {function: 'module:function', schema: {...}}", _read, _write, _infer, state=_state
 )

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from tidegate.model import Schema
 from tidegate.services.findings import Spot
+from tidegate.services.operators.state_layout import StateLayout
 
 T = TypeVar("T")
 
@@ -45,3 +46,5 @@ class Declaration(Generic[T]):
     """Returns the schema of the output. Reports problems at the spot; None if the schema is unknown."""
     has_bare_form: bool = False
     """True if the name alone, without settings, is valid."""
+    state: Callable[[T, OperatorInputs], StateLayout | None] = lambda _operator, _inputs: None
+    """Returns what the operator keeps in its state; None: it has no state. The inputs are valid."""

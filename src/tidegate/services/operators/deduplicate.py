@@ -10,6 +10,7 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import need_event_time, single_valued
 from tidegate.services.operators.settings import Settings, read_names, without_empty
+from tidegate.services.operators.state_layout import StateLayout, keys_text
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ def _infer(operator: Deduplicate, inputs: OperatorInputs, spot: Spot) -> Schema:
     return inputs.schema
 
 
+def _state(operator: Deduplicate, inputs: OperatorInputs) -> StateLayout:
+    return StateLayout("deduplicate", {"by": keys_text(operator.by, inputs.schema) or "id"})
+
+
 DECLARATION = Declaration(
-    "deduplicate", Deduplicate, "deduplicate: {by: [vid]}", _read, _write, _infer, has_bare_form=True
+    "deduplicate", Deduplicate, "deduplicate: {by: [vid]}", _read, _write, _infer, state=_state, has_bare_form=True
 )

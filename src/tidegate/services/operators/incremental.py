@@ -9,6 +9,7 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.aggregate import (
     AGGREGATE_KEYS,
     Emit,
+    aggregations_layout,
     infer_aggregate,
     note_count_emission,
     read_emit,
@@ -19,6 +20,7 @@ from tidegate.services.operators.aggregations import Aggregation, read_aggregati
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import need_event_time
 from tidegate.services.operators.settings import Settings, read_names
+from tidegate.services.operators.state_layout import StateLayout, keys_text, window_text
 from tidegate.services.operators.windows import CountWindow, TimeWindow, read_fixed_window
 
 
@@ -72,4 +74,12 @@ def _infer(operator: Incremental, inputs: OperatorInputs, spot: Spot) -> Schema 
     return infer_aggregate(operator.aggregations, operator.window, operator.by, operator.having, inputs.schema, spot)
 
 
-DECLARATION = Declaration("incremental", Incremental, "incremental: {count: total, by: [cid]}", _read, _write, _infer)
+def _state(operator: Incremental, inputs: OperatorInputs) -> StateLayout:
+    by, window = keys_text(operator.by, inputs.schema), window_text(operator.window)
+    kind, emit = "incremental", operator.emit
+    return aggregations_layout(operator.aggregations, inputs.schema, kind, by=by, window=window, emit=emit)
+
+
+DECLARATION = Declaration(
+    "incremental", Incremental, "incremental: {count: total, by: [cid]}", _read, _write, _infer, state=_state
+)

@@ -28,6 +28,7 @@ from tidegate.services.operators.settings import (
     write_names,
     write_seconds,
 )
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
 from tidegate.services.operators.windows import CountWindow, note_window, read_count_window, write_window
 
 JoinKind = Literal["inner", "left", "full"]
@@ -165,4 +166,13 @@ def _keeps_constraints(name: str, operator: Join, streams: Sequence[tuple[str, S
     )
 
 
-DECLARATION = Declaration("join", Join, "join: {on: cid, within: 30s}", _read, _write, _infer)
+def _state(operator: Join, inputs: OperatorInputs) -> StateLayout:
+    streams = [*inputs.main, *((each.stream, inputs.streams[each.stream]) for each in operator.inputs)]
+    fixed = {"on": keys_text(operator.on, inputs.schema), "inputs": ", ".join(name for name, _ in streams)}
+    if operator.window is not None:
+        fixed["window"] = window_text(operator.window)
+    parts = {f"{name}.{part}": type_ for name, schema in streams for part, type_ in event_parts(schema).items()}
+    return StateLayout("join" if operator.window is None else "join by count", fixed, parts)
+
+
+DECLARATION = Declaration("join", Join, "join: {on: cid, within: 30s}", _read, _write, _infer, state=_state)

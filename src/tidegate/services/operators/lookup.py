@@ -24,6 +24,7 @@ from tidegate.services.operators.settings import (
     without_empty,
     write_names,
 )
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
 
 
 @dataclass(frozen=True)
@@ -90,4 +91,9 @@ def _infer(operator: Lookup, inputs: OperatorInputs, spot: Spot) -> Schema | Non
     return derived_schema(spot, fields.values(), schema.event_time, sources)
 
 
-DECLARATION = Declaration("lookup", Lookup, "lookup: {from: weather, on: cid}", _read, _write, _infer)
+def _state(operator: Lookup, inputs: OperatorInputs) -> StateLayout:
+    fixed = {"from": operator.stream, "on": keys_text(operator.on, inputs.schema)}
+    return StateLayout("lookup", fixed, event_parts(inputs.streams[operator.stream]))
+
+
+DECLARATION = Declaration("lookup", Lookup, "lookup: {from: weather, on: cid}", _read, _write, _infer, state=_state)

@@ -30,6 +30,7 @@ from tidegate.services.operators.settings import (
     without_empty,
     write_seconds,
 )
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
 
 ABSENT = "absent"
 """The name of every absent step."""
@@ -233,6 +234,21 @@ def _note_limits(operator: Pattern, schema: Schema, spot: Spot) -> None:
         at.blame(f"expected a difference, 0 or more, not {limit}")
 
 
+def _state(operator: Pattern, inputs: OperatorInputs) -> StateLayout:
+    steps = [
+        f"{each.name} {each.least}..{'' if each.most is None else each.most}{' lasting' * (each.for_s is not None)}"
+        for each in operator.steps
+    ]
+    fixed = {"by": keys_text(operator.by, inputs.schema), "steps": ", ".join(steps)}
+    return StateLayout("pattern", fixed, event_parts(inputs.schema))
+
+
 DECLARATION = Declaration(
-    "pattern", Pattern, "pattern: {by: [vid], steps: [{stopped: 'speed < 1', for: 5m}]}", _read, _write, _infer
+    "pattern",
+    Pattern,
+    "pattern: {by: [vid], steps: [{stopped: 'speed < 1', for: 5m}]}",
+    _read,
+    _write,
+    _infer,
+    state=_state,
 )

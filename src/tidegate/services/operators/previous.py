@@ -11,6 +11,7 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import add_field, attribute, derived_schema, single_valued
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
 
 _MAX_BACK = 10_000
 """Each key holds so many events in its state."""
@@ -62,4 +63,10 @@ def _infer(operator: Previous, inputs: OperatorInputs, spot: Spot) -> Schema | N
     return derived_schema(spot, fields.values(), schema.event_time, [(schema, {field.name for field in schema.root})])
 
 
-DECLARATION = Declaration("previous", Previous, "previous: {by: [vid], of: {last_speed: speed}}", _read, _write, _infer)
+def _state(operator: Previous, inputs: OperatorInputs) -> StateLayout:
+    return StateLayout("previous", {"by": keys_text(operator.by, inputs.schema)}, event_parts(inputs.schema))
+
+
+DECLARATION = Declaration(
+    "previous", Previous, "previous: {by: [vid], of: {last_speed: speed}}", _read, _write, _infer, state=_state
+)

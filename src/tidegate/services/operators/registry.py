@@ -24,6 +24,7 @@ from tidegate.services.operators import (
 )
 from tidegate.services.operators import filter as filtering
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
+from tidegate.services.operators.state_layout import StateLayout
 
 Operator = (
     filtering.Filter
@@ -107,6 +108,11 @@ def infer_schema(operator: Operator, inputs: OperatorInputs, spot: Spot) -> Sche
     before = len(spot.findings.problems)
     schema = _BY_TYPE[type(operator)].infer(operator, inputs, spot)
     return schema if len(spot.findings.problems) == before or schema is inputs.schema else None
+
+
+def state_layout(operator: Operator, inputs: OperatorInputs) -> StateLayout | None:
+    """Return what an operator keeps in its state; None if it has no state. The inputs are valid."""
+    return _BY_TYPE[type(operator)].state(operator, inputs)
 
 
 def streams_read(operator: Operator) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import single_valued
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
 from tidegate.services.operators.windows import (
     CountWindow,
     TimeWindow,
@@ -77,4 +78,11 @@ def _infer(operator: Sort, inputs: OperatorInputs, spot: Spot) -> Schema:
     return inputs.schema
 
 
-DECLARATION = Declaration("sort", Sort, "sort: {by: [time], window: {length: 10s}}", _read, _write, _infer)
+def _state(operator: Sort, inputs: OperatorInputs) -> StateLayout:
+    fixed = {"per": keys_text(operator.per, inputs.schema), "window": window_text(operator.window)}
+    return StateLayout("sort", fixed, event_parts(inputs.schema))
+
+
+DECLARATION = Declaration(
+    "sort", Sort, "sort: {by: [time], window: {length: 10s}}", _read, _write, _infer, state=_state
+)

@@ -1,0 +1,141 @@
+"""The folder of each service's checkpoints: where each version began, how far it came, and whose state it uses.
+
+    <service>/reached.json      how far a service with state has read, written when it is stopped
+    <service>/v3/begin.json     where version 3 began in its inputs, and where its output ended then
+    <service>/v3/layout.json    what its state holds, the mode that wrote it, and the version whose `main` it uses
+    <service>/v3/main           Spark's checkpoint, with the state
+    <service>/v3/refused        Spark's checkpoint of the query that sorts out unreadable records
+
+A new version that can use the state of the version before uses its `main` too. It is not moved: Spark keeps absolute
+paths in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.services.operators.state_layout import StateChange, StateLayout, compare_layouts
+
+Positions = dict[str, dict[str, int]]
+"""Offsets by stream and partition: where to begin in inputs, and where the output ended."""
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """What decides whether Spark can go on with a state: the mode that wrote it, and what each operator keeps."""
+
+    mode: str
+    layouts: tuple[StateLayout, ...]
+
+    def change_from(self, old: StateForm | None) -> StateChange:
+        """Say what becomes of a state of another form; None: its form is not known."""
+        if old is None:
+            return StateChange("starts anew", ("an earlier release of Tidegate wrote the state",))
+        if old.mode != self.mode:
+            return StateChange("starts anew", (f"the service ran in {old.mode} and runs in {self.mode}",))
+        return compare_layouts(old.layouts, self.layouts)
+
+
+class Checkpoints:
+    """The checkpoints of all services below one folder. Used by one thread."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def version_folder(self, service: str, version: int) -> Path:
+        """Return the folder of one version of a service."""
+        return self._root / service / f"v{version}"
+
+    def main(self, service: str, version: int) -> Path:
+        """Return where Spark keeps the checkpoint of a version's query; an earlier version may have begun it."""
+        return self.version_folder(service, self._owner(service, version)) / "main"
+
+    def _owner(self, service: str, version: int) -> int:
+        """Return the version whose checkpoint a version uses."""
+        found = self._layout(service, version)
+        return version if found is None else int(found["owner"])
+
+    def _layout(self, service: str, version: int) -> Any:
+        return _read_json(self.version_folder(service, version) / "layout.json")
+
+    # Positions ------------------------------------------------------------------------
+
+    def positions(self, service: str, version: int) -> Positions | None:
+        """Return where a version began; None if it has not begun yet."""
+        positions: Positions | None = _read_json(self.version_folder(service, version) / "begin.json")
+        return positions
+
+    def save_positions(self, service: str, version: int, positions: Positions) -> None:
+        """Write down where a version begins. From then on it has begun."""
+        _write_json(self.version_folder(service, version) / "begin.json", positions)
+
+    def reached(self, service: str) -> Positions:
+        """Return how far a service with state had read when it was last stopped; empty if it never was."""
+        return _read_json(self._root / service / "reached.json") or {}
+
+    def save_reached(self, service: str, positions: Positions) -> None:
+        """Write down how far a service with state has read."""
+        _write_json(self._root / service / "reached.json", positions)
+
+    def newest_version(self, service: str) -> int | None:
+        """Return the newest version of a service that has begun; None: no version has."""
+        found = [int(path.parent.name[1:]) for path in (self._root / service).glob("v*/begin.json")]
+        return max(found, default=None)
+
+    # States ---------------------------------------------------------------------------
+
+    def form(self, service: str, version: int) -> StateForm | None:
+        """Return the form of a version's state; None if an earlier release wrote it or there is none."""
+        found = self._layout(service, version)
+        return None if found is None else StateForm(found["mode"], tuple(map(StateLayout.from_dict, found["layouts"])))
+
+    def save_form(self, service: str, version: int, form: StateForm, *, adopts: int | None = None) -> None:
+        """Write down the form of the state that a version is going to write.
+
+        `adopts` is the version whose checkpoint it goes on with; None: its own, or the one that it adopted before.
+        """
+        owner = self._owner(service, version if adopts is None else adopts)
+        document = {"mode": form.mode, "layouts": [each.to_dict() for each in form.layouts], "owner": owner}
+        _write_json(self.version_folder(service, version) / "layout.json", document)
+
+    def has_state(self, service: str, version: int) -> bool:
+        """Return True if a version has a checkpoint to go on with."""
+        return self.main(service, version).exists()
+
+    def drop_state(self, service: str, version: int) -> None:
+        """Delete the checkpoint of a version."""
+        shutil.rmtree(self.main(service, version), ignore_errors=True)
+
+    def last_commit_us(self, service: str, version: int) -> int:
+        """Return when a checkpoint was last committed, in microseconds; if never, when it was begun, or now."""
+        checkpoint = self.main(service, version)
+        commits = [each.stat().st_mtime_ns for each in (checkpoint / "commits").glob("[0-9]*")]
+        if commits:
+            return max(commits) // 1_000
+        begun = checkpoint / "metadata"
+        return (begun.stat().st_mtime_ns if begun.exists() else time.time_ns()) // 1_000
+
+    def forget(self, service: str) -> None:
+        """Delete everything that is kept of a service."""
+        shutil.rmtree(self._root / service, ignore_errors=True)
+
+
+def _read_json(path: Path) -> Any:
+    """Return the value in a file; None if there is no file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _write_json(path: Path, value: Mapping[str, Any] | Sequence[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value))
+    new.replace(path)
