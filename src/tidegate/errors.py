@@ -193,23 +193,34 @@ class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it repo
 
 
 class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
-    """New versions of services that break existing subscribers, or of raw streams that break their producers."""
+    """New versions that break subscribers of services or producers of raw streams, or that lose a service's state."""
 
     def __init__(
-        self, changes: Mapping[str, Sequence[str]], streams: Mapping[str, Sequence[str]] | None = None
+        self,
+        changes: Mapping[str, Sequence[str]],
+        streams: Mapping[str, Sequence[str]] | None = None,
+        states: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`changes` has, for each service, a sentence per incompatible change; `streams` the same per raw stream."""
+        """`changes` has, for each service, a sentence per incompatible change; `streams` the same per raw stream.
+
+        `states` says for each service why it can't go on with its state.
+        """
         self.changes = {name: tuple(sentences) for name, sentences in changes.items()}
         self.streams = {name: tuple(sentences) for name, sentences in (streams or {}).items()}
+        self.states = {name: tuple(sentences) for name, sentences in (states or {}).items()}
         lines: list[str] = []
-        for kind, party, broken in (("streams", "producers", self.streams), ("services", "subscribers", self.changes)):
+        for kind, effect, broken in (
+            ("streams", "this breaks existing producers", self.streams),
+            ("services", "this breaks existing subscribers", self.changes),
+            ("services", "this loses the state of services, such as open windows", self.states),
+        ):
             if broken:
-                lines.append(f"this breaks existing {party} (force applies it all the same):")
+                lines.append(f"{effect} (force applies it all the same):")
                 lines += [f"{kind}.{name}: {sentence}" for name, sentences in broken.items() for sentence in sentences]
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.changes, self.streams)
+        return type(self), (self.changes, self.streams, self.states)
 
 
 class SubscriptionError(TidegateError):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.pipelines.running import World, until
+from tidegate.errors import EnvironmentProblem
 from tidegate.model import timestamps
+from tidegate.pipelines.state_snapshots import StateSnapshots
 from tidegate.services import loads, stream_schemas
 
 if TYPE_CHECKING:
@@ -47,14 +50,14 @@ def begin_window(world: World) -> None:
     stop_when_saved(world, 3)
 
 
-def stop_when_saved(world: World, held: int) -> None:
+def stop_when_saved(world: World, held: int, name: str = "out") -> None:
     """Stop the service when the checkpoint has its events, so that it does not read them again."""
-    until(lambda: world.engine.metrics("out")["held"] == held, f"{held} events in an open window")
-    commits = world.engine.checkpoints.main("out", 1) / "commits"
+    until(lambda: world.engine.metrics(name)["held"] == held, f"{held} events in an open window")
+    commits = world.engine.checkpoints.main(name, 1) / "commits"
     # The batch that is committed next may have ended before the events came.
     before = newest(commits)
     until(lambda: newest(commits) >= before + 2, "a commit of the state")
-    world.stop("out")
+    world.stop(name)
 
 
 def newest(commits: Path) -> int:
@@ -72,50 +75,60 @@ def aggregate(settings: str, rest: str = "from: a", before: str = "", after: str
     return f"{{{rest}, idle: never, pipeline: [{before}{{aggregate: {{{settings}}}}}{after}]}}"
 
 
-@pytest.mark.parametrize(
-    ("service", "expected"),
-    [
-        pytest.param(
-            aggregate("count: c, sum: {n: total}, by: [vid], window: {length: 10s}", before='{filter: "n < 100"}, '),
-            {"x": {"c": 3, "total": 25}, "y": {"c": 1, "total": 11}},
-            id="a filter before",
-        ),
-        pytest.param(
-            aggregate("count: c, sum: {n: total}, by: [vid], window: {length: 10s}, having: c > 1"),
-            {"x": {"c": 3, "total": 25}},
-            id="having",
-        ),
-        pytest.param(
-            aggregate("count: c, sum: {n: total}, max: {n: top}, by: [vid], window: {length: 10s}"),
-            {"x": {"c": 3, "total": 25, "top": 13}, "y": {"c": 1, "total": 11, "top": None}},
-            id="another aggregate",
-        ),
-        pytest.param(
-            aggregate("sum: {n: sum}, by: [vid], window: {length: 10s}"),
-            {"x": {"sum": 25}, "y": {"sum": 11}},
-            id="fewer aggregates, and another name",
-        ),
-        pytest.param(
-            aggregate("count: c, by: [vid], window: {length: 10s}", after=', {project: {vid: vid, twice: "c * 2"}}'),
-            {"x": {"twice": 6}, "y": {"twice": 2}},
-            id="a projection after",
-        ),
-        pytest.param(
-            aggregate("count: c, by: [vid], window: {length: 10s, lateness: 5s}"),
-            {"x": {"c": 3}, "y": {"c": 1}},
-            id="more lateness",
-        ),
-    ],
-)
-def test_new_version_goes_on_with_open_windows(
-    world: World, service: str, expected: dict[str, dict[str, int | None]]
-) -> None:
-    begin_window(world)
-    change(world, service)
-    world.append("a", [event(4, 13), event(30)])
-    found = world.await_events("out", len(expected))
-    assert {each["vid"]: {name: each.get(name) for name in expected[each["vid"]]} for each in found} == expected
-    assert len(found) == len(expected)
+Results = dict[str, dict[str, int | None]]
+
+CHANGES: dict[str, tuple[str, Results]] = {
+    "filtered": (
+        aggregate("count: c, sum: {n: total}, by: [vid], window: {length: 10s}", before='{filter: "n < 100"}, '),
+        {"x": {"c": 3, "total": 25}, "y": {"c": 1, "total": 11}},
+    ),
+    "having": (
+        aggregate("count: c, sum: {n: total}, by: [vid], window: {length: 10s}, having: c > 1"),
+        {"x": {"c": 3, "total": 25}},
+    ),
+    "another_aggregate": (
+        aggregate("count: c, sum: {n: total}, max: {n: top}, by: [vid], window: {length: 10s}"),
+        {"x": {"c": 3, "total": 25, "top": 13}, "y": {"c": 1, "total": 11, "top": None}},
+    ),
+    "fewer_aggregates": (
+        aggregate("sum: {n: sum}, by: [vid], window: {length: 10s}"),
+        {"x": {"sum": 25}, "y": {"sum": 11}},
+    ),
+    "projected": (
+        aggregate("count: c, by: [vid], window: {length: 10s}", after=', {project: {vid: vid, twice: "c * 2"}}'),
+        {"x": {"twice": 6}, "y": {"twice": 2}},
+    ),
+    "later": (
+        aggregate("count: c, by: [vid], window: {length: 10s, lateness: 5s}"),
+        {"x": {"c": 3}, "y": {"c": 1}},
+    ),
+}
+"""By name of a service: its second version, and what the windows hold that the first version left open."""
+
+
+def test_new_versions_go_on_with_open_windows(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set(SHORTEST_EPOCH, "1000")
+    world = World(spark, tmp_path, f"{STREAMS}services: {{{', '.join(f'{name}: {FIRST}' for name in CHANGES)}}}")
+    try:
+        for name in CHANGES:
+            world.start(name)
+        world.append("a", [event(1, 5), event(2, 7), event(3, 11, "y")])
+        for name in CHANGES:
+            stop_when_saved(world, 3, name)
+        changed = ", ".join(f"{name}: {service}" for name, (service, _) in CHANGES.items())
+        world.definitions = loads(f"{STREAMS}services: {{{changed}}}")
+        world.schemas = stream_schemas(world.definitions)
+        for name in CHANGES:
+            world.start(name, 2)
+        # The window ends, and is closed by an event that lies behind the lateness, not far beyond it.
+        world.append("a", [event(4, 13), event(11), event(15.5)])
+        for name, (_, expected) in CHANGES.items():
+            found = world.await_events(name, len(expected))
+            assert {each["vid"]: {key: each.get(key) for key in expected[each["vid"]]} for each in found} == expected
+            assert len(found) == len(expected)
+    finally:
+        world.close()
+        spark.conf.unset(SHORTEST_EPOCH)
 
 
 def test_new_version_with_another_input_goes_on_with_open_windows(world: World) -> None:
@@ -161,3 +174,42 @@ def test_third_version_goes_on_with_the_state_that_the_first_began(world: World)
     world.append("a", [event(4), event(30)])
     found = world.await_events("out", 2)
     assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 1}
+
+
+NOW = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+def test_upgrade_that_lost_the_state_is_undone_by_a_snapshot(world: World, tmp_path: Path) -> None:
+    snapshots = StateSnapshots(tmp_path / "states", tmp_path / "checkpoints")
+    world.start("out")
+    world.append("a", [event(1, 5), event(2, 7)])
+    stop_when_saved(world, 2)
+    world.start("out")
+    snapshot = snapshots.save("out", "before", NOW)  # while it runs
+    assert (snapshot.version, snapshots.list()) == (1, [snapshot])
+    world.stop("out")
+    change(world, aggregate("count: c, by: [vid], window: {length: 20s}"))
+    world.append("a", [event(3, 9)])
+    until(lambda: world.engine.metrics("out")["held"] == 1, "the event in the new window")
+    world.stop("out")
+    snapshots.restore("out", "before")
+    change(world, FIRST, version=3)
+    world.append("a", [event(30)])
+    (found,) = world.await_events("out", 1)
+    assert (found["c"], found["total"]) == (3, 21)
+
+
+def test_snapshot_needs_a_state_and_a_free_name(world: World, tmp_path: Path) -> None:
+    snapshots = StateSnapshots(tmp_path / "states", tmp_path / "checkpoints")
+    with pytest.raises(EnvironmentProblem, match="service 'out' has not run here: it has no state to save"):
+        snapshots.save("out", "before", NOW)
+    begin_window(world)
+    snapshots.save("out", "before", NOW)
+    with pytest.raises(EnvironmentProblem, match="service 'out' has a snapshot 'before'; choose another name"):
+        snapshots.save("out", "before", NOW)
+    with pytest.raises(EnvironmentProblem, match=r"the name '../x' can't be used: expected up to 64 of"):
+        snapshots.save("out", "../x", NOW)
+    with pytest.raises(EnvironmentProblem, match="service 'out' has no snapshot 'befor'; did you mean 'before'"):
+        snapshots.restore("out", "befor")
+    with pytest.raises(EnvironmentProblem, match="service 'other' has no snapshot 'x': it has none"):
+        snapshots.restore("other", "x")

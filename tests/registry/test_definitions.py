@@ -97,6 +97,48 @@ def test_breaking_change_is_refused_without_force(registry: Registry) -> None:
     assert [past.forced for past in registry.history("cars")] == [False, True]
 
 
+WINDOWS = """
+services:
+  counts:
+    from: gps
+    pipeline: [{aggregate: {count: n, by: [vid], window: {length: %s}}}]
+"""
+
+
+def test_change_that_loses_a_state_is_refused_without_force(registry: Registry) -> None:
+    registry.apply(loads(STREAMS + WINDOWS % "10s"))
+    with pytest.raises(BreakingChange) as caught:
+        registry.apply(loads(STREAMS + WINDOWS % "20s"))
+    assert str(caught.value).splitlines() == [
+        "this loses the state of services, such as open windows (force applies it all the same):",
+        "services.counts: the window of aggregate was 10s every 10s and is 20s every 20s",
+    ]
+    assert registry.service("counts").version == 1
+    changes = registry.apply(loads(STREAMS + WINDOWS % "20s"), force=True)
+    assert (changes.changed, changes.states["counts"].effect) == ({"counts": 2}, "starts anew")
+    assert registry.apply(loads(STREAMS + WINDOWS % "30s"), backfill=True).changed == {"counts": 3}
+
+
+def test_change_that_keeps_a_state_is_applied_and_says_so(registry: Registry) -> None:
+    registry.apply(loads(STREAMS + WINDOWS % "10s"))
+    more = (STREAMS + WINDOWS % "10s").replace("count: n", "count: n, max: {speed: top}")
+    assert {name: str(each) for name, each in registry.apply(loads(more)).states.items()} == {
+        "counts": "migrates: max(speed) begins with the next event"
+    }
+    later = more.replace("length: 10s", "length: 10s, lateness: 5s")
+    assert {name: str(each) for name, each in registry.apply(loads(later)).states.items()} == {"counts": "keeps"}
+    assert registry.apply(loads(later)).states == {}
+
+
+def test_dry_run_changes_nothing(registry: Registry) -> None:
+    registry.apply(loads(STREAMS + WINDOWS % "10s"))
+    revision = registry.revision()
+    changes = registry.apply(loads(STREAMS + WINDOWS % "20s"), dry_run=True, force=True)
+    assert changes.changed == {"counts": 2}
+    assert registry.service("counts").version == 1
+    assert registry.revision() == revision
+
+
 def test_change_that_breaks_a_downstream_service_is_refused(registry: Registry) -> None:
     registry.apply(loads(f"{STREAMS}services: {{all: {{from: gps}}, some: {{from: all}}}}"))
     text = "streams: {gps: {schema: {vid: string, speed: int64, time: timestamp}, event_time: time}}"

@@ -24,6 +24,7 @@ from tidegate.cli.commands import (
     secrets,
     semantics,
     services,
+    state,
     subscribe,
     subscriptions,
     top,
@@ -54,6 +55,7 @@ app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.add_typer(link.app, name="link")
 app.add_typer(secrets.app, name="secrets")
+app.add_typer(state.app, name="state")
 app.command("services")(services.services)
 app.command("discover")(discover.discover)
 app.command("top")(top.top)

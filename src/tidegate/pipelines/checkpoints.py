@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,31 +62,38 @@ class Checkpoints:
         return version if found is None else int(found["owner"])
 
     def _layout(self, service: str, version: int) -> Any:
-        return _read_json(self.version_folder(service, version) / "layout.json")
+        return read_json(self.version_folder(service, version) / "layout.json")
 
     # Positions ------------------------------------------------------------------------
 
     def positions(self, service: str, version: int) -> Positions | None:
         """Return where a version began; None if it has not begun yet."""
-        positions: Positions | None = _read_json(self.version_folder(service, version) / "begin.json")
+        positions: Positions | None = read_json(self.version_folder(service, version) / "begin.json")
         return positions
 
     def save_positions(self, service: str, version: int, positions: Positions) -> None:
         """Write down where a version begins. From then on it has begun."""
-        _write_json(self.version_folder(service, version) / "begin.json", positions)
+        write_json(self.version_folder(service, version) / "begin.json", positions)
 
     def reached(self, service: str) -> Positions:
         """Return how far a service with state had read when it was last stopped; empty if it never was."""
-        return _read_json(self._root / service / "reached.json") or {}
+        return read_json(self._root / service / "reached.json") or {}
 
     def save_reached(self, service: str, positions: Positions) -> None:
         """Write down how far a service with state has read."""
-        _write_json(self._root / service / "reached.json", positions)
+        write_json(self._root / service / "reached.json", positions)
+
+    def drop_reached(self, service: str) -> None:
+        """Forget how far a service had read."""
+        (self._root / service / "reached.json").unlink(missing_ok=True)
+
+    def versions(self, service: str) -> list[int]:
+        """Return the versions of a service that have begun, oldest first."""
+        return sorted(int(path.parent.name[1:]) for path in (self._root / service).glob("v*/begin.json"))
 
     def newest_version(self, service: str) -> int | None:
         """Return the newest version of a service that has begun; None: no version has."""
-        found = [int(path.parent.name[1:]) for path in (self._root / service).glob("v*/begin.json")]
-        return max(found, default=None)
+        return max(self.versions(service), default=None)
 
     # States ---------------------------------------------------------------------------
 
@@ -102,7 +109,7 @@ class Checkpoints:
         """
         owner = self._owner(service, version if adopts is None else adopts)
         document = {"mode": form.mode, "layouts": [each.to_dict() for each in form.layouts], "owner": owner}
-        _write_json(self.version_folder(service, version) / "layout.json", document)
+        write_json(self.version_folder(service, version) / "layout.json", document)
 
     def has_state(self, service: str, version: int) -> bool:
         """Return True if a version has a checkpoint to go on with."""
@@ -126,7 +133,7 @@ class Checkpoints:
         shutil.rmtree(self._root / service, ignore_errors=True)
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """Return the value in a file; None if there is no file."""
     try:
         return json.loads(path.read_text())
@@ -134,7 +141,8 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _write_json(path: Path, value: Mapping[str, Any] | Sequence[Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a file by one with a value, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(json.dumps(value))

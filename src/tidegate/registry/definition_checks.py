@@ -7,7 +7,7 @@ only counted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import BreakingChange, DefinitionError, DefinitionProblem, RegistryError
@@ -17,6 +17,7 @@ from tidegate.services import Definitions, Service, Shape, Stream, check
 from tidegate.services.check import examine
 from tidegate.services.definitions import Origin
 from tidegate.services.findings import Findings
+from tidegate.services.operators.state_layout import StateChange, compare_layouts
 from tidegate.services.redaction import note_secrets
 from tidegate.services.trust import needs_trust
 from tidegate.services.versions import breaking, breaking_for_producers
@@ -44,26 +45,36 @@ def refuse_secrets(definitions: Definitions) -> None:
         raise DefinitionError(findings.problems)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeEffects:
+    """What a change of definitions does to what exists."""
+
+    forced: set[str]
+    """What the change breaks by `force`: raw streams whose producers break, services whose subscribers break, and
+    everything that such a service reads directly or indirectly."""
+    states: Mapping[str, StateChange]
+    """What becomes of the state of each service that has one and gets another definition or input."""
+
+
 def check_change(
     before: Definitions,
     applied: Definitions,
     removed: set[str],
     *,
     force: bool,
+    backfill: bool,
     imported: Collection[str],
     guard: ChangeGuard,
-) -> set[str]:
-    """Check the definitions that a change would lead to, and return what the change breaks by `force`.
+) -> ChangeEffects:
+    """Check the definitions that a change would lead to, and return its effects.
 
     `applied` are the definitions to add or change, `removed` the names to remove. `before` are all stored definitions.
-
-    The result contains each raw stream whose producers break, each service whose subscribers break, and everything that
-    such a service reads directly or indirectly.
+    `backfill`: the applied services start anew over their history, so nothing is lost with their states.
     `imported` are the services whose custom functions are imported for the check.
 
     Raises `RegistryError` if something reads a removed definition or if an unseen service would break,
     `DefinitionError` if the definitions are not valid together, and `BreakingChange` if subscribers or
-    producers would break and `force` is not set.
+    producers would break, or a service would lose its state, and `force` is not set.
     """
     after = Definitions(
         _without({**before.streams, **applied.streams}, removed | {*applied.services}),
@@ -87,12 +98,36 @@ def check_change(
         for name, stream in applied.streams.items()
         if name in before.streams and (sentences := breaking_for_producers(before.streams[name].schema, stream.schema))
     }
-    unseen = [name for name in broken if not guard.sees(name)]
+    restarted = {*applied.services} if backfill else set()
+    states = {
+        name: compare_layouts(shapes_before[name].layouts, shape.layouts)
+        for name, shape in shapes.items()
+        if name in shapes_before and name not in restarted and shapes_before[name].layouts
+    }
+    lost = {name: change.reasons for name, change in states.items() if change.effect == "starts anew"}
+    unseen = {name for name in (*broken, *lost) if not guard.sees(name)}
     if unseen:
         raise _breaks_unseen(len(unseen))
-    if (broken or streams) and not force:
-        raise BreakingChange(broken, streams)
-    return _with_inputs([*broken, *streams], after)
+    if (broken or streams or lost) and not force:
+        raise BreakingChange(broken, streams, lost)
+    changed = _changed(before, after, shapes_before, shapes)
+    shown = {name: change for name, change in states.items() if name in changed and guard.sees(name)}
+    return ChangeEffects(_with_inputs([*broken, *streams], after), shown)
+
+
+def _changed(before: Definitions, after: Definitions, old: Mapping[str, Shape], new: Mapping[str, Shape]) -> set[str]:
+    """Return the services that get another definition, or an input with another schema."""
+    streams = {
+        name for name, stream in after.streams.items() if name in before.streams and before.streams[name] != stream
+    }
+    outputs = {name for name in new if name in old and old[name].output != new[name].output}
+    return {
+        name
+        for name, service in after.services.items()
+        if before.services.get(name) != service
+        or not streams.isdisjoint(service.inputs)
+        or not outputs.isdisjoint(service.inputs)
+    }
 
 
 def refuse_if_read(name: str, others: Definitions, guard: ChangeGuard) -> None:

@@ -44,6 +44,7 @@ from tidegate.registry.subscriptions import disable_subscriptions
 from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
 from tidegate.services import Definitions, Service
 from tidegate.services.definitions import Origin
+from tidegate.services.operators.state_layout import StateChange
 
 
 class SqlDefinitions(Store):
@@ -72,6 +73,7 @@ class SqlDefinitions(Store):
         force: bool = False,
         prune: bool = False,
         backfill: bool = False,
+        dry_run: bool = False,
         origin: Origin = "operator",
         guard: ChangeGuard | None = None,
     ) -> AppliedChanges:
@@ -88,17 +90,19 @@ class SqlDefinitions(Store):
             if guard is not None:
                 past = last_definitions(connection, documents.keys() - rows.keys())
                 guard.need(DefinitionChange(before, definitions, frozenset(gone), past, prune))
-            forced = check_change(before, definitions, gone, force=force, imported=imported, guard=guard or ALLOW_ALL)
+            effects = check_change(
+                before, definitions, gone, force=force, backfill=backfill, imported=imported, guard=guard or ALLOW_ALL
+            )
             unchanged = _unchanged(rows, documents, trusted_names(definitions, origin))
-            changes = _changes(rows, documents, gone, unchanged, last_versions(connection))
-            if not changes:
+            changes = _changes(rows, documents, gone, unchanged, last_versions(connection), effects.states)
+            if not changes or dry_run:
                 roll_back(connection)
                 return changes
             lost = [name for name in service_names(rows) if name in gone or name in definitions.streams]
             disable_subscriptions(connection, lost, self._clock, force=force)
             for name, version in (*changes.added.items(), *changes.changed.items()):
                 kind, document = documents[name]
-                flags = {"forced": name in forced, "backfill": backfill and kind == "service", "origin": origin}
+                flags = {"forced": name in effects.forced, "backfill": backfill and kind == "service", "origin": origin}
                 self._insert(connection, name, kind, document, version, flags)
                 if kind == "service":
                     earlier = parse_service(rows.get(name))
@@ -250,6 +254,7 @@ def _changes(
     gone: set[str],
     unchanged: set[str],
     last: Mapping[str, int],
+    states: Mapping[str, StateChange],
 ) -> AppliedChanges:
     """Compute the version that each name gets; `last` are the last versions of all names, removed ones included."""
     return AppliedChanges(
@@ -259,4 +264,5 @@ def _changes(
         ),
         unchanged=MappingProxyType({name: rows[name].version for name in documents if name in unchanged}),
         removed=MappingProxyType({name: rows[name].version for name in sorted(gone)}),
+        states=MappingProxyType(dict(states)),
     )

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from tidegate.services import Definitions, Service, Stream
+from tidegate.services.operators.state_layout import StateChange
 from tidegate.subscriptions import SubscriptionRecord
 
 SubscriptionState = Literal["active", "disabled", "stopped"]
@@ -86,18 +87,22 @@ class AppliedChanges:
     changed: Mapping[str, int]
     unchanged: Mapping[str, int]
     removed: Mapping[str, int]
+    states: Mapping[str, StateChange] = field(default_factory=dict)
+    """What becomes of the state of each service that has one and gets another definition or input."""
 
     def __bool__(self) -> bool:
         """Return True if anything was added, changed or removed."""
         return bool(self.added or self.changed or self.removed)
 
-    def to_dict(self) -> dict[str, dict[str, int]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the changes as the HTTP API shows them."""
+        states = {name: {"effect": each.effect, "reasons": list(each.reasons)} for name, each in self.states.items()}
         return {
             "added": dict(self.added),
             "changed": dict(self.changed),
             "unchanged": dict(self.unchanged),
             "removed": dict(self.removed),
+            "states": states,
         }
 
 

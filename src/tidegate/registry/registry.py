@@ -58,21 +58,23 @@ class DefinitionStore(Protocol):
         force: bool = False,
         prune: bool = False,
         backfill: bool = False,
+        dry_run: bool = False,
         guard: ChangeGuard | None = None,
         origin: Origin = "operator",
     ) -> AppliedChanges:
         """Add or change the given streams and services, and return what changed.
 
         `prune` removes all other streams and services. With `backfill`, added and changed services read their
-        inputs from the oldest event. `guard` may refuse the change; None: every change is allowed.
+        inputs from the oldest event. `dry_run` changes nothing. `guard` may refuse the change; None: every change is
+        allowed.
 
         `origin` says who wrote the definitions. Code of `remote` definitions is never imported, neither to check
         nor to run it; the caller has checked with `services.trust.admit` what they use. An operator who applies a
         remote definition again takes it over, as a new version.
 
         Raises `DefinitionError` if the definitions would not be valid together, and `BreakingChange` if the change
-        would break subscribers of a service, unless `force`. A service with subscriptions is pruned only with
-        `force`.
+        would break subscribers of a service or producers of a stream, or lose the state of a service, unless `force`.
+        A service with subscriptions is pruned only with `force`.
         """
 
     def remove(self, name: str, *, force: bool = False, guard: ChangeGuard | None = None) -> int:

@@ -65,7 +65,13 @@ def test_applying_the_same_file_twice_changes_nothing(tmp_path: Path) -> None:
     again = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
     assert again.stdout == "unchanged  raw  version 1\nunchanged  all  version 1\n"
     result = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path), "--json"])
-    assert json.loads(result.stdout) == {"added": {}, "changed": {}, "unchanged": {"raw": 1, "all": 1}, "removed": {}}
+    assert json.loads(result.stdout) == {
+        "added": {},
+        "changed": {},
+        "unchanged": {"raw": 1, "all": 1},
+        "removed": {},
+        "states": {},
+    }
 
 
 def test_mask_key_is_created_once_and_private_to_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,13 @@ def test_file_is_applied_as_a_whole_or_not_at_all(world: World, http: httpx.Clie
     assert http.get("/v1/streams/air").status_code == 404
 
     made = http.post("/v1/apply", content=MORE)
-    assert made.json() == {"added": {"air": 1, "bad_air": 1}, "changed": {}, "unchanged": {}, "removed": {}}
+    assert made.json() == {
+        "added": {"air": 1, "bad_air": 1},
+        "changed": {},
+        "unchanged": {},
+        "removed": {},
+        "states": {},
+    }
     assert world.registry.service("bad_air").version == 1
     assert http.get("/v1/streams/air").json()["definition"]["schema"] == {"pm": "float64"}
     again = http.post("/v1/apply", json={"services": {"bad_air": {"from": "air", "pipeline": [{"filter": "pm > 40"}]}}})

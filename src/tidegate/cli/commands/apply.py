@@ -10,6 +10,7 @@ import typer
 
 from tidegate.cli.data_folder import local_audit
 from tidegate.cli.input import gateway_client, options
+from tidegate.cli.output.changes import change_lines
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.services import load
@@ -49,9 +50,8 @@ def apply(
     if as_json:
         typer.echo(json.dumps(changes, indent=2))
         return
-    for word in ("added", "changed", "removed", "unchanged"):
-        for name, version in changes[word].items():
-            typer.echo(f"{word:<9}  {name}  version {version}")
+    for line in change_lines(changes):
+        typer.echo(line)
 
 
 def _texts(files: list[str]) -> dict[str, str]:

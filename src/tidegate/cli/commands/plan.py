@@ -9,8 +9,9 @@ import typer
 
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.input import options
+from tidegate.cli.output.changes import change_lines
 from tidegate.cli.profile import EMBEDDED
-from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.errors import BreakingChange, EnvironmentProblem, did_you_mean
 from tidegate.services import Definitions, check, load, stream_schemas
 
 
@@ -18,12 +19,23 @@ def plan(
     files: options.Files,
     service: Annotated[list[str] | None, typer.Option(help="Only this service; may be repeated.")] = None,
     spark: Annotated[bool, typer.Option(help="Print Spark's plan, too.")] = True,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show only what apply would change, and what needs --force.")
+    ] = False,
+    data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show for each service whether it runs in real-time mode or micro-batches, why, its operators and Spark's plan."""
-    home = options.home(options.DATA, profile)
+    """Show for each service whether it runs in real-time mode or micro-batches, why, its operators and Spark's plan.
+
+    With --diff nothing is planned: it compares the files with the definitions of a folder, and says what becomes of the
+    state of each changed service.
+    """
+    home = options.home(data, profile)
     definitions = options.trusted(load(files), home)
+    if diff:
+        _show_diff(definitions, home, as_json=as_json)
+        return
     plans = _plans(definitions, _selected(definitions, service), home)
     if as_json:
         typer.echo(json.dumps(plans, indent=2))
@@ -35,6 +47,26 @@ def plan(
         typer.echo(f"  recovers from {service_plan['recovers_from']}")
         if spark:
             typer.echo("".join(f"    {line}\n" for line in service_plan["spark"].splitlines()))
+
+
+def _show_diff(definitions: Definitions, home: Home, *, as_json: bool) -> None:
+    registry = home.registry()
+    try:
+        refused = None
+        try:
+            registry.apply(definitions, dry_run=True)
+        except BreakingChange as error:
+            refused = str(error)
+        changes = registry.apply(definitions, dry_run=True, force=True).to_dict()
+    finally:
+        registry.close()
+    if as_json:
+        typer.echo(json.dumps({**changes, "needs_force": refused}, indent=2))
+        return
+    for line in change_lines(changes):
+        typer.echo(line)
+    if refused is not None:
+        typer.echo(refused)
 
 
 def _selected(definitions: Definitions, names: list[str] | None) -> list[str]:

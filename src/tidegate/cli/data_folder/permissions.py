@@ -15,7 +15,7 @@ from pathlib import Path
 from tidegate.cli.output.logging import logger
 
 OWN_FILES = (
-    *("log", "checkpoints", "sources", "space", "audit"),
+    *("log", "checkpoints", "states", "sources", "space", "audit"),
     *("registry.sqlite", "registry.sqlite-wal", "registry.sqlite-shm", "registry.sqlite-journal"),
     *("lock", "ingest.lock", "mask.key", "secrets.key"),
 )

@@ -172,6 +172,8 @@ def _named(name: str, figure: str) -> Schema:
     return array(record({name: TEXT, figure: FIGURE}))
 
 
+_STATE_CHANGE: Schema = record({"effect": {"enum": ["keeps", "migrates", "starts anew"]}, "reasons": array(TEXT)})
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
         {
@@ -260,8 +262,9 @@ SCHEMAS: dict[str, Schema] = {
         {
             name: {"type": "object", "additionalProperties": WHOLE}
             for name in ("added", "changed", "unchanged", "removed")
-        },
-        description="Names, each with its version.",
+        }
+        | {"states": {"type": "object", "additionalProperties": _STATE_CHANGE}},
+        description="Names, each with its version; `states` says what becomes of the state of changed services.",
     ),
     "ServiceDefinition": record(
         {

@@ -240,4 +240,6 @@ def install(app: FastAPI) -> None:
 
 
 def _breaking_title(error: BreakingChange) -> str:
-    return "The change would break subscribers" if error.changes else "The change would break producers"
+    if error.changes:
+        return "The change would break subscribers"
+    return "The change would break producers" if error.streams else "The change would lose the state of a service"
