@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,6 +175,21 @@ def test_third_version_goes_on_with_the_state_that_the_first_began(world: World)
     world.append("a", [event(4), event(30)])
     found = world.await_events("out", 2)
     assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 1}
+
+
+def test_state_goes_on_in_a_folder_that_was_moved(world: World, spark: SparkSession, tmp_path: Path) -> None:
+    begin_window(world)
+    world.log.close()
+    shutil.copytree(tmp_path, tmp_path / "moved", ignore=shutil.ignore_patterns("moved"))
+    shutil.rmtree(tmp_path / "checkpoints")
+    moved = World(spark, tmp_path / "moved", f"{STREAMS}services: {{out: {FIRST}}}")
+    try:
+        moved.start("out")
+        moved.append("a", [event(30)])
+        found = moved.await_events("out", 2)
+        assert {each["vid"]: each["c"] for each in found} == {"x": 2, "y": 1}
+    finally:
+        moved.close()
 
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)

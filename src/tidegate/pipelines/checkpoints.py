@@ -6,13 +6,13 @@
     <service>/v3/main           Spark's checkpoint, with the state
     <service>/v3/refused        Spark's checkpoint of the query that sorts out unreadable records
 
-A new version that can use the state of the version before uses its `main` too. It is not moved: Spark keeps absolute
-paths in it.
+A new version that can use the state of the version before uses its `main` too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.services.operators.state_layout import StateChange, StateLayout, compare_layouts
+
+_SCHEMA_PATH = re.compile(r'"file:[^"]*/state/([0-9]+/_stateSchema/[^"]*)"')
 
 Positions = dict[str, dict[str, int]]
 """Offsets by stream and partition: where to begin in inputs, and where the output ended."""
@@ -114,6 +116,19 @@ class Checkpoints:
     def has_state(self, service: str, version: int) -> bool:
         """Return True if a version has a checkpoint to go on with."""
         return self.main(service, version).exists()
+
+    def adapt_paths(self, service: str, version: int) -> None:
+        """Let a checkpoint that was copied or moved here name its own files: Spark keeps absolute paths to schemas."""
+        main = self.main(service, version).absolute()
+        for file in main.glob("state/*/_metadata/v2/[0-9]*"):
+            old = file.read_text()
+            new = _SCHEMA_PATH.sub(lambda found: f'"file:{main}/state/{found[1]}"', old)
+            if new != old:
+                # Replaced, as a snapshot may share the file. Hadoop would compare it with the checksum of the old one.
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+                replacement = file.with_name(f"{file.name}.new")
+                replacement.write_text(new)
+                replacement.replace(file)
 
     def drop_state(self, service: str, version: int) -> None:
         """Delete the checkpoint of a version."""

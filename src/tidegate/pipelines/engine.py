@@ -313,6 +313,7 @@ class Engine:
         checkpoint = self.checkpoints.main(service.name, job.version)
         if not plan.keyed:
             shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
+        self.checkpoints.adapt_paths(service.name, job.version)
         since = self.checkpoints.last_commit_us(service.name, job.version) - SLACK_US if plan.keyed else 0
         write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)
         write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)

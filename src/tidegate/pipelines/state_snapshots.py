@@ -2,7 +2,7 @@
 
 A snapshot holds Spark's checkpoint at its last commit, and what the engine has written down beside it. Files of a
 checkpoint never change once they are complete, so a snapshot links them where it can. It can be made while the service
-runs. Spark keeps absolute paths in a checkpoint: a snapshot can only be restored to the folder that it came from.
+runs.
 """
 
 from __future__ import annotations
