@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,16 +83,25 @@ def running(folder: Path, services: str, *options: str) -> Iterator[Tidegate]:
 
 
 @contextmanager
-def loaded(folder: Path, streams: list[str], rate: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
-    """Send events from another process."""
+def loaded(
+    folder: Path, streams: list[str], rate: int, seconds: float, cameras: int = 50
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Send events from another process; `cameras` is how many values `cid` has."""
     command = [sys.executable, "-m", "benchmarks.pipelines.load", str(folder / "log"), ",".join(streams)]
-    process = subprocess.Popen([*command, str(rate), str(seconds)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*command, str(rate), str(seconds), str(cameras)], stdout=subprocess.PIPE)
     try:
         yield process
     finally:
         if process.poll() is None:
             process.terminate()
         process.communicate()
+
+
+@contextmanager
+def data_folder() -> Iterator[Path]:
+    """Make a data folder, and remove it in the end."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        yield Path(name)
 
 
 @dataclass

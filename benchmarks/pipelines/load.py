@@ -54,5 +54,5 @@ def _event(n: int, now: float, moment: str, cameras: int) -> bytes:
 
 
 if __name__ == "__main__":
-    root, names, wanted, length = sys.argv[1:5]
-    print(send(Path(root), names.split(","), int(wanted), float(length)))
+    root, names, wanted, length, cameras = sys.argv[1:6]
+    print(send(Path(root), names.split(","), int(wanted), float(length), int(cameras)))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path
 from threading import Event
 
 from benchmarks.measure import percentile
-from benchmarks.pipelines.harness import STREAM, Seen, Tidegate, follow, loaded, running, wait_for
+from benchmarks.pipelines import stateful
+from benchmarks.pipelines.harness import STREAM, Seen, Tidegate, data_folder, follow, loaded, running, wait_for
 from benchmarks.reporting import Row, Setting, measured
 
 MERGED = "merge, constraints, mask"
@@ -31,26 +28,6 @@ services:
   flow:
     from: a
     pipeline: [{{aggregate: {{count: flow, max: {{t: t}}, by: [cid], window: {{length: 60s}}, emit: updates}}}}]
-"""
-FINAL = f"""
-streams: {{a: {STREAM}}}
-services:
-  flow:
-    from: a
-    pipeline: [{{aggregate: {{count: flow, by: [cid], window: {{length: 5s}}, emit: final}}}}]
-"""
-COUNTED = f"""
-streams: {{a: {STREAM}}}
-services:
-  flow:
-    from: a
-    pipeline:
-      - aggregate: {{count: flow, max: {{t: t}}, by: [cid], window: {{length: 100 events, slide: 10 events}}}}
-"""
-JOINED = f"""
-streams: {{a: {STREAM}, b: {STREAM}}}
-services:
-  flow: {{from: [a, b], pipeline: [{{join: {{on: satellites, within: 50ms}}}}]}}
 """
 THREE = f"""
 streams: {{a: {STREAM}, b: {STREAM}, c: {STREAM}}}
@@ -71,36 +48,13 @@ def gps(setting: Setting) -> Iterator[Row]:
     yield from _sustained(setting, 40_000)
 
 
-def updates(setting: Setting) -> Iterator[Row]:
-    """A count per camera and minute, at every change."""
-    yield from _latency(
-        setting, UPDATES, "flow", ["a"], 5_000, {"p99": 150.0}, "count per camera and 60 s, emit: updates"
-    )
-
-
-def final(setting: Setting) -> Iterator[Row]:
-    """A count per camera and window, when it closes; the latency starts at the end of the window."""
-    what = "count per camera, emit: final, after the window closes"
-    yield from _latency(setting, FINAL, "flow", ["a"], 1_000, {"p99": 4_000.0}, what, _window_end)
-
-
-def counted(setting: Setting) -> Iterator[Row]:
-    """A window of 100 events per camera, at every tenth event."""
-    yield from _latency(setting, COUNTED, "flow", ["a"], 1_000, {"p99": 4_000.0}, "count window per camera")
-
-
-def joined(setting: Setting) -> Iterator[Row]:
-    """A join of events by an attribute; the latency starts at the append of the later event."""
-    yield from _latency(setting, JOINED, "flow", ["a", "b"], 400, {"p99": 4_000.0}, "join within 50 ms", _later)
-
-
 def starts(setting: Setting) -> Iterator[Row]:
     """The time from a cold start, and from SIGKILL, to the first output event."""
     for what, services, stream, limit in (
         ("stateless", GPS, "gps", 15.0),
         ("windowed, updates", UPDATES, "flow", 30.0),
     ):
-        with _folder() as folder, running(folder, services) as up, loaded(folder, ["a"], 1_000, 600.0):
+        with data_folder() as folder, running(folder, services) as up, loaded(folder, ["a"], 1_000, 600.0):
             _first(up, stream, -1)
             yield measured(f"cold start to first event, {what}", time.time() - up.started, "s", limit)
             time.sleep(3.0 if setting.quick else 8.0)
@@ -114,7 +68,7 @@ def starts(setting: Setting) -> Iterator[Row]:
 
 def idle(setting: Setting) -> Iterator[Row]:
     """The cost of three idle services."""
-    with _folder() as folder, running(folder, THREE) as up:
+    with data_folder() as folder, running(folder, THREE) as up:
         time.sleep(setting.warm_s)
         before, begun = up.cpu_s(), time.monotonic()
         time.sleep(setting.measured_s)
@@ -133,7 +87,7 @@ def _latency(
     moment: Callable[[bytes], float] | None = None,
 ) -> Iterator[Row]:
     """Latency from append to readable, and the same for the raw stream without a service."""
-    with _folder() as folder, running(folder, services) as up:
+    with data_folder() as folder, running(folder, services) as up:
         seen = _watched(setting, up, [stream, inputs[0]], inputs, rate, {stream: moment})
     out, raw = seen[stream], seen[inputs[0]]
     for share in ("p50", "p99"):
@@ -173,7 +127,7 @@ def _watched(
 
 def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
     """Compare the median at the end of the load with that at its start, to see whether the rate is sustained."""
-    with _folder() as folder, running(folder, GPS) as up:
+    with data_folder() as folder, running(folder, GPS) as up:
         seen = _watched(setting, up, ["gps"], ["a", "b", "c"], rate, {})["gps"]
     last = round(setting.measured_s) - 1
     early, late = (
@@ -205,31 +159,9 @@ def _end(up: Tidegate, stream: str) -> int:
     return sum(log.end(stream).offsets.values()) if stream in log.streams() else 0
 
 
-def _window_end(record: bytes) -> float:
-    at = record.index(b'"window_end":"') + 14
-    return datetime.fromisoformat(record[at : record.index(b'"', at)].decode()).timestamp()
-
-
-def _later(record: bytes) -> float:
-    found = []
-    for name in (b'"t":', b'"b_t":'):
-        at = record.index(name) + len(name)
-        found.append(float(record[at : record.index(b",", at)]))
-    return max(found)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
-        yield Path(name)
-
-
 WORKLOADS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "gps": gps,
-    "updates": updates,
-    "final": final,
-    "counted": counted,
-    "joined": joined,
     "starts": starts,
     "idle": idle,
+    **stateful.WORKLOADS,
 }
