@@ -26,7 +26,7 @@ from tidegate.services.operators import filter as filtering
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 
 Operator = (
-    filtering.Filter
+    filtering.FilterOperator
     | project.Project
     | sort.Sort
     | aggregate.Aggregate
@@ -35,7 +35,7 @@ Operator = (
     | join.Join
     | lookup.Lookup
     | previous.Previous
-    | pattern.Pattern
+    | pattern.PatternOperator
     | deduplicate.Deduplicate
     | enrich.Enrich
     | custom.Custom
