@@ -28,7 +28,7 @@ async def _readyz(gateway: Serving, request: Request, response: Response) -> dic
     if view.caller == GUEST:  # guests learn that a service fails, but not which
         return status
     seen = view.services(gateway.definitions.services)
-    problems = {"problems": dict(gateway.problems)} if gateway.problems else {}
+    problems = {"problems": dict(gateway.outages.problems)} if gateway.outages.problems else {}
     return {**status, **problems, "services": {name: gateway.state(name) for name in seen}}
 
 
@@ -36,7 +36,7 @@ def _status(gateway: Gateway) -> str:
     """Return `degraded` if the gateway serves what it can, but its registry or its log does not answer."""
     if not gateway.is_ready:
         return "waiting"
-    return "degraded" if gateway.problems else "ok"
+    return "degraded" if gateway.outages.problems else "ok"
 
 
 @router.get("/metrics", summary="What Prometheus is told", response_class=Response)

@@ -246,20 +246,20 @@ class _GatewayCollector:
             "tidegate_service_events_held", "Events in the state that no result holds yet.", labels=["service"]
         )
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
-        for name, said in self._gateway.status.items():
+        for name, status in self._gateway.statuses.newest.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
-            lag.add_metric([name], said.get("behind_bytes") or 0)
-            restarts.add_metric([name], said.get("restarts") or 0)
+            lag.add_metric([name], status.get("behind_bytes") or 0)
+            restarts.add_metric([name], status.get("restarts") or 0)
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
-                if said.get(key) is not None:
-                    latency.add_metric([name, quantile], said[key] / 1_000)
-            if said.get("latencies") is not None:
-                engine.add_metric([name], _cumulative(said["latencies"]), said["latency_s"])
+                if status.get(key) is not None:
+                    latency.add_metric([name, quantile], status[key] / 1_000)
+            if status.get("latencies") is not None:
+                engine.add_metric([name], _cumulative(status["latencies"]), status["latency_s"])
             for key, family in counts.items():
-                if said.get(key) is not None:  # a count that is not known has no sample
-                    family.add_metric([name], said[key])
-            if said.get("held") is not None:
-                held.add_metric([name], said["held"])
+                if status.get(key) is not None:  # a count that is not known has no sample
+                    family.add_metric([name], status[key])
+            if status.get("held") is not None:
+                held.add_metric([name], status["held"])
         return running, latency, engine, lag, restarts, held, *counts.values()
 
     def _links(self) -> Iterable[Metric]:
