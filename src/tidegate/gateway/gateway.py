@@ -194,7 +194,7 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self._refresh_or_log()  # after a failure it serves what it could read, and tries again
+        await self._refresh_or_log()  # after a failure the gateway serves what it could read; the follower retries
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())
@@ -202,7 +202,7 @@ class Gateway:
             await self.linked.federation.start()
         await self.sweep.start()
         await self.durable.start()
-        if self.linked is not None:  # durable subscriptions have stated by now what they need of other brokers
+        if self.linked is not None:  # by now, durable subscriptions have requested their filters from other brokers
             await self.linked.federation.open()
 
     def drain(self) -> None:

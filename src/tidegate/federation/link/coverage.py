@@ -1,9 +1,9 @@
-"""Sync points: from where on a mirror has all events of a filter, and where that is at the origin.
+"""Sync points: the position after which a mirror has all events of a filter, and the same position at the origin.
 
-A mirror has the events that were requested, from the moment they were requested. For each filter the origin says from
-where on it forwards it; everything before that is history. The same position in both streams is a sync point. From a
-sync point on, the records of the mirror tell which position of the origin each position of the mirror is, so a
-subscriber can continue in the origin's history with a cursor of the mirror.
+A mirror has the events that were requested, from the moment of the request. For each filter the origin states the
+position at which it starts to forward; all earlier events are history. A sync point is that position in both streams.
+After a sync point, each record of the mirror states its position at the origin. So a subscriber can continue in the
+origin's history with a cursor of the mirror.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ BATCHING_DELAY_S = 0.001
 RETRY_INTERVAL_S = 0.2
 """Between two attempts to read a stream that does not exist yet, or that fails."""
 POSITION_INTERVAL_S = 0.5
-"""How often a neighbour that gets no events is told how far its filters were evaluated."""
+"""Interval between two position messages to a neighbour that gets no events: how far its filters were evaluated."""
 
 _log = structlog.get_logger("tidegate.link")
 
@@ -166,7 +166,7 @@ class Forwarder:
         return ResumePoint(self._sent_cursor, self._begin.marks) if self.has_begun else self._begin
 
     def confirm(self, events: int, dropped: int) -> None:
-        """Note that the neighbour has taken a batch and dropped some of its events, which nobody there wants."""
+        """Note that the neighbour has taken a batch, and dropped those of its events that no filter there requests."""
         self.is_confirmed = True
         policy = self._policy
         if policy is not None and events:
@@ -179,7 +179,7 @@ class Forwarder:
         self._release()
 
     def _release(self) -> None:
-        with suppress(ValueError):  # nothing is in flight: the neighbour confirms what it was not sent
+        with suppress(ValueError):  # nothing is in flight: the neighbour confirms a batch that was not sent
             self._in_flight.release()
 
     # The thread ----------------------------------------------------------------------

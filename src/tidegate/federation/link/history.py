@@ -1,6 +1,6 @@
-"""History of other brokers' services: what was published before a mirror has it, read from the origin by pages.
+"""History of other brokers' services: the events before the beginning of a mirror, read from the origin in pages.
 
-A position in history is a cursor whose generation starts with `@`, so a subscriber can come back with it:
+A position in history is a cursor whose generation starts with `@`, so a subscriber can resume from it:
 
     ["@", {}]                               the beginning
     ["@", {"@": 1767225600000000}]          a time, in microseconds since 1970

@@ -103,7 +103,7 @@ class HistoryExchange:
         return head, [record for record in records if record]
 
     async def receive_page(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
-        """Hand a page to the request that waits for it. A page that nobody waits for is charged to the neighbour."""
+        """Pass a page to the request that waits for it. A page that was not requested is charged to the neighbour."""
         waiting = neighbour.awaited_pages.pop(head["history"], None)
         if waiting is None and neighbour.session is not None:
             await neighbour.session.charge(UNWANTED_UNITS)

@@ -88,7 +88,7 @@ class Mirror:
         self._log, self.name = log, name
         self._verifier, self._max_partitions = verifier, max_partitions
         self._refused: set[str] = set()
-        """Partitions of which a record was refused since the last accepted one."""
+        """Partitions in which a record was refused after the last accepted one."""
         saved = saved or Progress()
         self._retired = dict.fromkeys(saved.retired)
         self._signed_at = dict(saved.signed_at)
@@ -146,7 +146,8 @@ class Mirror:
     ) -> Appended:
         """Append the records that are new. `upstream` is the cursor after all of them in the neighbour's stream.
 
-        `selector` returns the indices of the records that somebody wants; None: all. The others are dropped for good.
+        `selector` returns the indices of the records that match a requested filter; None: all do. The others are
+        dropped for good.
         Raises a `FederationError` if a record is malformed, and a `LogError` if the log fails or the mirror is closed.
         After a `LogError` some records may have been appended: open the mirror again, which finds them.
         """

@@ -148,7 +148,7 @@ _SUBSCRIPTION = record(
             **or_null(record({"at": MOMENT, "detail": TEXT})),
             "description": "Why its webhook did not take the last message; null: it did, or none was sent from here.",
         },
-        "mine": {**FLAG, "description": "Whether whoever asks may change it."},
+        "mine": {**FLAG, "description": "Whether the caller may change it."},
     },
     optional=("connected", "lag", "delivered", "last_error", "mine"),
 )

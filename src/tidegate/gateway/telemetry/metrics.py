@@ -213,7 +213,7 @@ class _GatewayCollector:
     def _lags(self) -> Iterable[Metric]:
         behind = GaugeMetricFamily(
             "tidegate_delivery_lag",
-            "What whoever is connected and farthest behind has yet to read.",
+            "Bytes that the slowest connected subscriber has yet to read.",
             labels=["service"],
         )
         durable = GaugeMetricFamily(

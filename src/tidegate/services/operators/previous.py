@@ -13,7 +13,7 @@ from tidegate.services.operators.inference import add_field, attribute, derived_
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
 
 _MAX_BACK = 10_000
-"""Each key holds so many events in its state."""
+"""The largest `back`: the state of each key holds that number of events."""
 
 
 @dataclass(frozen=True)
