@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Way = Literal["sse", "websocket", "poll", "webhook"]
+Way = str
+"""How events are delivered: `sse`, `websocket`, `poll`, or the kind of a push target, such as `webhook`."""
 
 
 class Tally:
@@ -96,10 +97,11 @@ class Metrics:
         self.failures.pop(subscription, None)
 
     def sent(self, record: SubscriptionRecord, outcome: Outcome, events: int) -> None:
-        """Record the outcome of a webhook message."""
+        """Record the outcome of a message to a push target."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
-            self.delivered(record.service, "webhook", record.id).add(events)
+            target = record.push_target
+            self.delivered(record.service, "other" if target is None else target.kind, record.id).add(events)
             self.failures.pop(record.id, None)
         else:
             self.failures[record.id] = (time.time(), outcome.detail)
