@@ -488,5 +488,6 @@ SCHEMAS: dict[str, Schema] = {
     "Life": record({"status": {"const": "ok"}}),
     "Readiness": record(
         {"status": {"enum": ["ok", "degraded", "waiting"]}, "services": ANY_OBJECT, "problems": ANY_OBJECT},
+        optional=("services", "problems"),
     ),
 }
