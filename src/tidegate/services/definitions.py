@@ -12,6 +12,12 @@ from tidegate.services.findings import NONE as NONE
 from tidegate.services.findings import Path as Path
 from tidegate.services.findings import Place as Place
 from tidegate.services.operators import Operator, streams_read
+from tidegate.services.sources.demo import Demo as Demo
+from tidegate.services.sources.files import Files as Files
+from tidegate.services.sources.http import Http as Http
+from tidegate.services.sources.kafka import Kafka as Kafka
+from tidegate.services.sources.mqtt import Mqtt as Mqtt
+from tidegate.services.sources.registry import Source as Source
 
 OnViolation = Literal["quarantine", "drop", "flag", "fail"]
 """What happens to an event that violates a constraint: it goes to the quarantine, is dropped, passes with the attribute
@@ -27,58 +33,6 @@ Origin = Literal["operator", "remote"]
 
 def _none() -> Mapping[Any, Any]:
     return NONE
-
-
-@dataclass(frozen=True)
-class Http:
-    """Producers send events over HTTP, or append them to the log."""
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Events of a built-in generator. The same seed gives the same events."""
-
-    kind: str
-    rate: float = 1_000.0
-    """Events a second."""
-    seed: int = 7
-
-
-@dataclass(frozen=True)
-class Files:
-    """Events of one file, or of all files of a folder or pattern, with files that are added later."""
-
-    path: str
-    format: Literal["csv", "ndjson", "parquet"] | None = None
-    """None: by the file's ending."""
-    speed: float | None = None
-    """Speed of the replay by the times of the events: 1 is real time, 10 ten times as fast. None: unthrottled."""
-
-
-@dataclass(frozen=True)
-class Kafka:
-    """Events of a Kafka topic."""
-
-    topic: str
-    brokers: str = "localhost:9092"
-    connection: str | None = None
-    """A connection of the profile, instead of brokers."""
-
-
-@dataclass(frozen=True)
-class Mqtt:
-    """Events of MQTT topics, QoS 1; the topic may have wildcards."""
-
-    topic: str
-    broker: str = "localhost:1883"
-    username: str | None = None
-    password_env: str | None = None
-    """The environment variable that holds the password."""
-    connection: str | None = None
-    """A connection of the profile, instead of all but the topic."""
-
-
-Source = Http | Demo | Files | Kafka | Mqtt
 
 
 @dataclass(frozen=True)
