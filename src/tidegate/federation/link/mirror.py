@@ -14,7 +14,7 @@ from tidegate.federation.link.bounds import MAX_PARTITIONS
 from tidegate.federation.link.records import OriginPosition, check_received, origin_position
 from tidegate.federation.link.signing import Verifier, time_of
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import JOINT, Lost, is_gap
+from tidegate.logs.gap_records import SYNC_RECORD, GapRecord, is_gap_record
 
 MAX_READ_RECORDS = 2_000
 """Records of one read when a mirror is opened."""
@@ -105,7 +105,7 @@ class Mirror:
             at = Cursor.from_text(saved_end) if saved_end is not None else self._log.begin(self.name)
             while (read := self._log.read(self.name, at, MAX_READ_RECORDS)).records:
                 for record in read.records:
-                    if record != JOINT:
+                    if record != SYNC_RECORD:
                         position = origin_position(record)
                         self._advance(position)
                         self._note_time(position, time_of(record) if self._verifier is not None else None)
@@ -160,7 +160,7 @@ class Mirror:
             times = self._times(records)
             wanted = range(len(records)) if selector is None else frozenset(selector(records))
             for n, (record, position) in enumerate(zip(records, positions, strict=True)):
-                is_event = not is_gap(record)
+                is_event = not is_gap_record(record)
                 if self._verifier is not None and self._is_untrusted(position, times[n]):
                     unsigned += 1
                     self._note_refusal(position, by_partition)
@@ -241,11 +241,11 @@ class Mirror:
         known = self._sources_of(position.partition)
         if known:
             after = max(self._marks[known[0]] + 1, 0)
-            by_partition.setdefault(position.partition, []).append(Lost(known[0], after, after).note())
+            by_partition.setdefault(position.partition, []).append(GapRecord(known[0], after, after).encode())
 
     def _gap_before(self, position: OriginPosition) -> list[bytes]:
         """Return a gap record for records that were refused before the first signed one of a partition."""
         if position.partition not in self._refused or self._sources_of(position.partition):
             return []
         offset = max(position.offset, 0)
-        return [Lost(position.source, offset, offset).note()]
+        return [GapRecord(position.source, offset, offset).encode()]

@@ -23,7 +23,7 @@ from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.wire import LinkClosed
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
-from tidegate.logs.lost import JOINT
+from tidegate.logs.gap_records import SYNC_RECORD
 
 FAR_FUTURE_US = 4_102_444_800_000_000
 """A time, in microseconds, at which no event exists: 2100. History from there is empty, but says where it ends."""
@@ -101,7 +101,7 @@ class RemoteSubscriptions:
         if remote is None or not self._routing.is_in_sync(service, remote.via):
             raise LinkClosed(f"no neighbour that offers {service!r} is in sync")
         await self._mirrors.create(service)
-        await context.runtime.in_thread(partial(context.log.append, service, "0", [JOINT]))
+        await context.runtime.in_thread(partial(context.log.append, service, "0", [SYNC_RECORD]))
         since = await self._mirrors.end(service)
         page = await self._history.read(service, None, history.at_moment(FAR_FUTURE_US), None)
         position = await self._mirrors.position(service, since, page.until)

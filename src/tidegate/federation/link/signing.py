@@ -35,7 +35,7 @@ from joserfc.jwk import OKPKey
 
 from tidegate.errors import FederationError
 from tidegate.federation.link.keys import CURVE, KeyFile, OriginKey, encoded
-from tidegate.logs.lost import is_gap
+from tidegate.logs.gap_records import is_gap_record
 
 TREE_LEAVES = 16
 """Records under one signature: each carries 4 hashes, and verifying takes a sixteenth of a signature more."""
@@ -77,17 +77,17 @@ def split(record: bytes) -> tuple[bytes, bytes | None]:
     >>> split(b'{"_id":"7","_src":"gps@city/1f/0:42","_sig":"k.0.1.9.x.","speed":61.5}')
     (b'{"_id":"7","_src":"gps@city/1f/0:42","speed":61.5}', b'k.0.1.9.x.')
     """
-    front = (_GAP.fullmatch if is_gap(record) else _EVENT.match)(record)
+    front = (_GAP.fullmatch if is_gap_record(record) else _EVENT.match)(record)
     if front is None:
         return record, None
-    return front[1] + record[front.end() :] if not is_gap(record) else front[1] + b"}", front[2]
+    return front[1] + record[front.end() :] if not is_gap_record(record) else front[1] + b"}", front[2]
 
 
 def _joined(record: bytes, signature: bytes) -> bytes:
-    front = (_GAP.fullmatch if is_gap(record) else _EVENT.match)(record)
+    front = (_GAP.fullmatch if is_gap_record(record) else _EVENT.match)(record)
     if front is None:
         raise FederationError(f"expected a record that begins with its id and place, not {record[:80]!r}")
-    rest = b"}" if is_gap(record) else record[front.end() :]
+    rest = b"}" if is_gap_record(record) else record[front.end() :]
     return b'%s,"_sig":"%s"%s' % (front[1], signature, rest)
 
 
