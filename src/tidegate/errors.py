@@ -1,7 +1,7 @@
 """All errors that Tidegate raises deliberately, as one tree.
 
 Each branch is for one party that can fix the problem: the author of a filter or a schema, the producer of an event, the
-operator of an installation. The message of an error has the offending value, its position and what was expected.
+operator of an installation. The message of an error has the offending value, its position and the expected value.
 Errors can be pickled, since processes send them to each other.
 """
 
@@ -24,7 +24,7 @@ class Problem:
     at: int
     """Offset of the offending text, in characters from the start."""
     message: str
-    """What is wrong, or what was expected."""
+    """What is wrong, or the expected text."""
     length: int = 1
     """How many characters the caret underlines."""
 
@@ -111,7 +111,7 @@ class DefinitionProblem:
     path: str
     """Path of the value, such as `services.gps.pipeline[0].aggregate.window.length`."""
     message: str
-    """The offending value, and what was expected."""
+    """The offending value, and the expected one."""
     file: str | None = None
     line: int | None = None
     """None: the definition was not read from a YAML text."""
@@ -143,7 +143,7 @@ class Violation:
     path: str
     """The attribute as a filter would write it: `pos.x`, `wheels[3]`."""
     message: str
-    """The offending value, and what was expected."""
+    """The offending value, and the expected one."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -285,7 +285,7 @@ class CursorError(LogError):
 def is_permanent(error: LogError) -> bool:
     """Return True if the same request would fail again: the stream or the cursor is gone.
 
-    All other errors of a log are of the moment, and whoever reads it tries again from the same cursor.
+    All other errors of a log are temporary: a reader retries from the same cursor.
 
     >>> is_permanent(LogUnreachable("no answer")), is_permanent(StreamNotFound("no stream 'gps'"))
     (False, True)

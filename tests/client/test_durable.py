@@ -57,6 +57,12 @@ def test_webhook_has_dead_letters_and_is_enabled_and_changed_to_pull(world: Worl
             client.redeliver(id_, [7])
         assert client.enable_subscription(id_)["state"] == "active"
         assert client.change_subscription(id_, webhook=None)["deliver"] == "pull"
+        changed = client.change_subscription(id_, deliver={"webhook": webhook})
+        assert changed["deliver"]["webhook"]["batch"] == 5
+        other = client.create_subscription("gps", deliver={"webhook": webhook})
+        assert other["deliver"]["webhook"]["url"] == webhook["url"]
+        with pytest.raises(ValueError, match="expected webhook or deliver, not both"):
+            client.create_subscription("gps", webhook=webhook, deliver="pull")
         with pytest.raises(ClientError, match="can't be written as JSON"):
             client.change_subscription(id_, params=[object()])
 

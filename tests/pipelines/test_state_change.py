@@ -35,13 +35,19 @@ def event(second: float, n: int = 1, vid: str = "x") -> dict[str, Any]:
 
 
 @pytest.fixture
-def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session in which states are committed every second."""
     monkeypatch.setattr("tidegate.pipelines.engine.STATEFUL_EPOCH", "1 second")
     spark.conf.set(SHORTEST_EPOCH, "1000")
-    made = World(spark, tmp_path, f"{STREAMS}services: {{out: {FIRST}}}")
+    yield spark
+    spark.conf.unset(SHORTEST_EPOCH)
+
+
+@pytest.fixture
+def world(session: SparkSession, tmp_path: Path) -> Iterator[World]:
+    made = World(session, tmp_path, f"{STREAMS}services: {{out: {FIRST}}}")
     yield made
     made.close()
-    spark.conf.unset(SHORTEST_EPOCH)
 
 
 def begin_window(world: World) -> None:
@@ -107,9 +113,8 @@ CHANGES: dict[str, tuple[str, Results]] = {
 """By name of a service: its second version, and what the windows hold that the first version left open."""
 
 
-def test_new_versions_go_on_with_open_windows(spark: SparkSession, tmp_path: Path) -> None:
-    spark.conf.set(SHORTEST_EPOCH, "1000")
-    world = World(spark, tmp_path, f"{STREAMS}services: {{{', '.join(f'{name}: {FIRST}' for name in CHANGES)}}}")
+def test_new_versions_go_on_with_open_windows(session: SparkSession, tmp_path: Path) -> None:
+    world = World(session, tmp_path, f"{STREAMS}services: {{{', '.join(f'{name}: {FIRST}' for name in CHANGES)}}}")
     try:
         for name in CHANGES:
             world.start(name)
@@ -129,7 +134,6 @@ def test_new_versions_go_on_with_open_windows(spark: SparkSession, tmp_path: Pat
             assert len(found) == len(expected)
     finally:
         world.close()
-        spark.conf.unset(SHORTEST_EPOCH)
 
 
 def test_new_version_with_another_input_goes_on_with_open_windows(world: World) -> None:
@@ -177,12 +181,12 @@ def test_third_version_goes_on_with_the_state_that_the_first_began(world: World)
     assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 1}
 
 
-def test_state_goes_on_in_a_folder_that_was_moved(world: World, spark: SparkSession, tmp_path: Path) -> None:
+def test_state_goes_on_in_a_folder_that_was_moved(world: World, session: SparkSession, tmp_path: Path) -> None:
     begin_window(world)
     world.log.close()
     shutil.copytree(tmp_path, tmp_path / "moved", ignore=shutil.ignore_patterns("moved"))
     shutil.rmtree(tmp_path / "checkpoints")
-    moved = World(spark, tmp_path / "moved", f"{STREAMS}services: {{out: {FIRST}}}")
+    moved = World(session, tmp_path / "moved", f"{STREAMS}services: {{out: {FIRST}}}")
     try:
         moved.start("out")
         moved.append("a", [event(30)])

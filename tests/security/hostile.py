@@ -27,7 +27,7 @@ from tests.pipelines.running import until
 from tidegate.cli.main import app
 from tidegate.errors import LogError, TidegateError
 from tidegate.federation.link.keys import OriginKey, key_set
-from tidegate.logs.lost import told
+from tidegate.logs.gap_records import with_gaps
 
 PROTOCOL = "tidegate.link.v1"
 SECRET = "a secret that both ends of a link know"
@@ -197,7 +197,7 @@ class Victim(Broker):
             read = self.log.read(service, self.log.begin(service), 100_000)
         except LogError:
             return []
-        return [orjson.loads(each)["n"] for each in told(read).records]
+        return [orjson.loads(each)["n"] for each in with_gaps(read).records]
 
     def pin(self, origin: str, *keys: OriginKey) -> None:
         self.call("PUT", f"/v1/links/{origin}/keys", content=key_set(keys))

@@ -31,12 +31,12 @@ from tidegate.services.operators import (
     Custom,
     Deduplicate,
     Enrich,
-    Filter,
+    FilterOperator,
     Incremental,
     Join,
     Lookup,
     Merge,
-    Pattern,
+    PatternOperator,
     PatternStep,
     Previous,
     Project,
@@ -104,7 +104,7 @@ aggregations = st.lists(
     min_size=1,
     max_size=4,
 ).map(tuple)
-filters = st.builds(Filter, texts, st.lists(texts, max_size=2).map(tuple))
+filters = st.builds(FilterOperator, texts, st.lists(texts, max_size=2).map(tuple))
 branches = st.lists(st.builds(Branch, names, st.none() | filters), max_size=2).map(tuple)
 conditions = st.none() | texts.filter(lambda text: text != "any")
 steps = st.one_of(
@@ -113,7 +113,7 @@ steps = st.one_of(
     st.builds(PatternStep, st.just("absent"), conditions, st.just(1), st.just(1), st.none() | durations, st.just(True)),
 )
 patterns = st.builds(
-    Pattern,
+    PatternOperator,
     by,
     st.lists(steps, min_size=1, max_size=3).map(tuple),
     st.none() | durations,

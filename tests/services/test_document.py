@@ -37,13 +37,13 @@ from tidegate.services.operators import (
     Custom,
     Deduplicate,
     Enrich,
-    Filter,
+    FilterOperator,
     Incremental,
     Join,
     Lookup,
     Merge,
     Operator,
-    Pattern,
+    PatternOperator,
     PatternStep,
     Previous,
     Project,
@@ -154,8 +154,8 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("filter: speed > 60", Filter("speed > 60")),
-        ("filter: {where: speed > %0, params: [60, true]}", Filter("speed > %0", ("60", "true"))),
+        ("filter: speed > 60", FilterOperator("speed > 60")),
+        ("filter: {where: speed > %0, params: [60, true]}", FilterOperator("speed > %0", ("60", "true"))),
         (
             "project: {cid: cid, kmh: speed * 3.6, level: {default: 0, type: int32}, one: 1}",
             Project(
@@ -206,7 +206,7 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
         ("merge: {with: gps_b}", Merge((Branch("gps_b"),))),
         (
             "merge: {with: [gps_b, {from: gps_c, filter: speed > 0}]}",
-            Merge((Branch("gps_b"), Branch("gps_c", Filter("speed > 0")))),
+            Merge((Branch("gps_b"), Branch("gps_c", FilterOperator("speed > 0")))),
         ),
         ("join: {on: cid, within: 30s, lateness: 5s}", Join(("cid",), 30, 5)),
         ("join: {within: 0}", Join((), 0)),
@@ -218,13 +218,13 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
                 ("cid",),
                 how="full",
                 window=CountWindow(100, 10),
-                inputs=(Branch("b"), Branch("c", Filter("x > 1"))),
+                inputs=(Branch("b"), Branch("c", FilterOperator("x > 1"))),
             ),
         ),
         ("lookup: {from: weather, on: cid}", Lookup("weather", ("cid",))),
         (
             "lookup: {from: weather, on: [cid, day], required: true, filter: 'rain > 0'}",
-            Lookup("weather", ("cid", "day"), True, Filter("rain > 0")),
+            Lookup("weather", ("cid", "day"), True, FilterOperator("rain > 0")),
         ),
         ("previous: {by: vid, of: {last_speed: speed}}", Previous(("vid",), {"last_speed": "speed"})),
         ("previous: {of: {a: b}, back: 3}", Previous((), {"a": "b"}, 3)),
@@ -232,7 +232,7 @@ def test_retention_is_read(text: str, retention: Retention) -> None:
             "pattern: {by: [vid], steps: [{seen: any}, {braking: accel < -3, times: 3}, {fast: speed > 9, times: 2..}, "
             "{slow: speed < 9, times: 2..5}, {absent: speed > 0, for: 10m}, {stopped: speed < 1, for: 5m}, "
             "{absent: any, for: 1m}], within: 10m, span: {odometer: 1000}, lateness: 1s}",
-            Pattern(
+            PatternOperator(
                 ("vid",),
                 (
                     PatternStep("seen", None),

@@ -17,7 +17,7 @@ from tidegate.services.operators import (
     CountWindow,
     Join,
     Operator,
-    Pattern,
+    PatternOperator,
     PatternStep,
     Previous,
     SessionWindow,
@@ -438,13 +438,22 @@ COUNT = Aggregation("count", None, "n")
         (Sort((SortKey("speed"),), CountWindow(3, 3), 0), "sort.limit: expected a number of events, 1 or more, not 0"),
         (Sort((), CountWindow(3, 3)), "expected at least one attribute to sort by"),
         (Previous((), {"a": "speed"}, 0), "previous.back: expected a number of events from 1 to 10000, not 0"),
-        (Pattern((), (PatternStep("a", None, 2, 1),)), "expected a number of events from 1 to 10000, or a range"),
-        (Pattern((), (PatternStep("a", None, 2, 2, 5.0),)), "expected times or for, not both"),
-        (Pattern((), (PatternStep("a", None, for_s=0.0),)), "expected a length of time above 0"),
-        (Pattern((), (PatternStep("absent", None),)), "expected the name 'absent' for absent steps, and only for them"),
-        (Pattern((), (PatternStep("for", None),)), "expected another name for a step than 'for'"),
-        (Pattern((), (PatternStep("a", None),), 0.0), "expected a within above 0, and no negative lateness"),
-        (Pattern((), (PatternStep("a", None),), None, ("speed", -1.0)), "expected a difference, 0 or more, not -1.0"),
+        (
+            PatternOperator((), (PatternStep("a", None, 2, 1),)),
+            "expected a number of events from 1 to 10000, or a range",
+        ),
+        (PatternOperator((), (PatternStep("a", None, 2, 2, 5.0),)), "expected times or for, not both"),
+        (PatternOperator((), (PatternStep("a", None, for_s=0.0),)), "expected a length of time above 0"),
+        (
+            PatternOperator((), (PatternStep("absent", None),)),
+            "expected the name 'absent' for absent steps, and only for them",
+        ),
+        (PatternOperator((), (PatternStep("for", None),)), "expected another name for a step than 'for'"),
+        (PatternOperator((), (PatternStep("a", None),), 0.0), "expected a within above 0, and no negative lateness"),
+        (
+            PatternOperator((), (PatternStep("a", None),), None, ("speed", -1.0)),
+            "expected a difference, 0 or more, not -1.0",
+        ),
     ],
 )
 def test_operator_built_in_python_is_checked(operator: Operator, problem: str) -> None:

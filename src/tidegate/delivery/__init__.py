@@ -10,6 +10,6 @@ serves all subscribers that have caught up (LIVE). docs/subscriber-states.md dra
 
 Two sides share the work. The event loop owns sinks and states (`hub`, `lifecycle`, `history_sender`,
 `snapshot_sender`). One thread per service and kind reads the log, matches and renders (`live`, `replay`, both on
-`worker` and `lane`). They exchange messages in order, and two values void work that is under way for an earlier state:
+`worker` and `lane`). They exchange messages in order. Two values invalidate work that was started for an earlier state:
 `Sink.epoch`, which grows when a sink is full, and `Subscriber.membership`, which is new in each state.
 """

@@ -12,7 +12,7 @@ import orjson
 from tidegate.delivery.encoding import Encoding
 from tidegate.logs import Cursor, Read
 from tidegate.logs.cursor import encoded
-from tidegate.logs.lost import told
+from tidegate.logs.gap_records import with_gaps
 from tidegate.model import ServiceName
 
 
@@ -46,7 +46,7 @@ class Batch:
 
     def __init__(self, service: str, start: Cursor, read: Read) -> None:
         read = (
-            told(read) if ServiceName.parse(service).is_remote else read
+            with_gaps(read) if ServiceName.parse(service).is_remote else read
         )  # of others' services it may have been lost before it came
         self.service, self.records, self._places = service, read.records, read.places
         self.events: list[dict[str, Any]] = [orjson.loads(record) for record in read.records]

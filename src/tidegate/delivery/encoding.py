@@ -44,7 +44,7 @@ class Encoding:
         return hash_
 
     def encode(self, service: str, record: bytes, event: Mapping[str, Any]) -> bytes:
-        """Return one event of a service as it is sent. `event` is the parsed record. Runs on any thread.
+        """Return one event of a service in the form for the wire. `event` is the parsed record. Runs on any thread.
 
         >>> record = b'{"_id":"a:0:7","_src":"a/0:7","_time":"2026-01-01T00:00:00Z","speed":61.50}'
         >>> Encoding("plain").encode("gps", record, orjson.loads(record))

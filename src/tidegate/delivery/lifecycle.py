@@ -175,7 +175,7 @@ class Lifecycle:
             self.workers.replay(service).add(current, cursor)
 
     async def _begin_when_possible(self, service: str, is_wanted: Callable[[], bool]) -> Cursor | None:
-        """Wait until the log answers and has the stream, and return its beginning; None if nobody waits any more."""
+        """Return the beginning of a stream when the log answers and has it; None once `is_wanted` returns False."""
         failures = 0
         while is_wanted():
             try:

@@ -1,4 +1,4 @@
-"""Search over services of other registries, of which only the vectors are known (the paper's original use).
+"""Search over services of other registries. Only their vectors are known (the paper's original use).
 
 Results are probable, not certain. The number of requested attributes whose bits are all set is an upper bound, so no
 service that has enough is missed. The expected number of false positives follows from how full a vector is; the

@@ -33,7 +33,7 @@ _CHUNK = 64
 
 @_compiled
 def count(slices: Any, first: Any, begins: Any, bits: Any, minimum: int, out: Any) -> None:
-    """Count for each slot the requested attributes of which some form has all its bits set.
+    """Count for each slot the requested attributes that have at least one form with all bits set.
 
     The forms of requested attribute q are `first[q]` to `first[q + 1]`; form f has the bits from `begins[f]` to
     `begins[f + 1]`, each of which is a line of `slices`. The sums are bit slices too: line p of `planes` holds bit p of

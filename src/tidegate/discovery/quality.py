@@ -6,8 +6,8 @@ normalised over the services that are compared:
 
     benefit: (value - least) / (greatest - least)       cost: (greatest - value) / (greatest - least)
 
-1 for all if they are equal. A service without a value gets the mean of the others: that nobody has measured it yet
-makes it neither worse nor better, so that other components of the score decide.
+If all values are equal, each is 1. A service without a value gets the mean of the others: a missing measurement makes
+it neither worse nor better, so that other components of the score decide.
 """
 
 from __future__ import annotations

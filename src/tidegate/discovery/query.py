@@ -2,10 +2,10 @@
 
     attributes ─▶ services that have them ─┐
     categories, themes ────────────────────┤                            ┌▶ coverage, degree, quality
-    filter ─▶ properties, degree ──────────┼─▶ rest ─▶ weigh and rank ──┼▶ reasons, what is missing or broken
+    filter ─▶ properties, degree ──────────┼─▶ rest ─▶ weigh and rank ──┼▶ reasons, missing and broken parts
     limits ─▶ measured values ─────────────┘                            └▶ hints if nothing is left
 
-Each step is one pass over arrays of the services that are left. Only results are built service by service.
+Each step is one pass over arrays of the remaining services. Only results are built service by service.
 """
 
 from __future__ import annotations

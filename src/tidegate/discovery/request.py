@@ -70,7 +70,7 @@ limit: expected 1 to 1,000 results, not 0
         findings = Findings()
         try:
             return cls._read(document, findings)
-        except DefinitionError as error:  # reading stopped at so many problems
+        except DefinitionError as error:  # reading stops after a number of problems
             raise DiscoveryError(error.problems) from None
 
     @classmethod

@@ -17,7 +17,7 @@ PERCENTILE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was observed of a service at one time; fields with their default were not observed."""
+    """The observations of a service at one time; fields with their default were not observed."""
 
     at: float
     """Time in seconds since 1970."""

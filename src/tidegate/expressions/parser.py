@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-from tidegate.errors import ExpressionError, Problem
+from tidegate.expressions.tokens import ExpressionTokens
 
-MAX_LENGTH = 4_096
-"""The longest text of an expression, in characters."""
 MAX_OPERATORS = 100
 """The largest number of operators in an expression."""
 MAX_DEPTH = 24
@@ -92,20 +88,6 @@ def paths_of(root: UntypedNode) -> list[UntypedPath]:
     return list(distinct)
 
 
-_TOKEN = re.compile(
-    r"""\s*+(?:
-      (?P<number>(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+(?![\w.]))
-    | (?P<name>[^\W\d]\w*+)
-    | (?P<quoted>"(?:[^"]|"")++")
-    | (?P<string>'(?:[^']|'')*+')
-    | (?P<mark><=|>=|<>|!=|[-+*/%(),.\[\]=<>])
-    | (?P<end>\Z)
-    | (?P<unknown>.)
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
 RELATIONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 """The comparisons, and the name of each."""
 
@@ -116,76 +98,29 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class _Parser:
-    """A recursive-descent parser of one text, with one token of lookahead: `kind`, `piece` and `start`."""
+    """A recursive-descent parser of one text. Each method parses one rule of the grammar and consumes its tokens."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > MAX_LENGTH:
-            message = f"expected at most {MAX_LENGTH} characters, not {len(text)}"
-            raise ExpressionError(f"{text[:60]}...", [Problem(0, message)])
-        self.text, self.at, self.depth, self.operators = text, 0, 0, 0
-        self.kind, self.piece, self.start = "", "", 0
-        self.advance()
-
-    def advance(self) -> None:
-        """Read the next token."""
-        token = _TOKEN.match(self.text, self.at)
-        assert token is not None
-        assert token.lastgroup is not None
-        self.kind, self.piece, self.start = token.lastgroup, token[token.lastgroup], token.start(token.lastgroup)
-        if self.kind == "unknown":
-            expected = {"'": "a quote ' that ends this text", '"': 'a name in quotes "..."'}.get(self.piece)
-            self.fail(expected or "a value, an attribute or an operator")
-        self.at = token.end()
-
-    def fail(self, expected: str) -> NoReturn:
-        actual = f", not {self.piece!r}" if self.piece else ""
-        raise ExpressionError(self.text, [Problem(self.start, f"expected {expected}{actual}", max(1, len(self.piece)))])
-
-    def take(self, *marks: str) -> str:
-        """Consume the token and return it if it is one of `marks`; otherwise return ""."""
-        if self.kind != "mark" or self.piece not in marks:
-            return ""
-        mark = self.piece
-        self.advance()
-        return mark
-
-    def expect(self, mark: str) -> None:
-        if not self.take(mark):
-            self.fail(f"{mark!r}")
-
-    def is_word(self, word: str) -> bool:
-        """Return True if the token is this keyword, in any case."""
-        return self.kind == "name" and self.piece.lower() == word
-
-    def take_word(self, word: str) -> bool:
-        """Consume the token if it is this keyword."""
-        if not self.is_word(word):
-            return False
-        self.advance()
-        return True
-
-    def expect_word(self, word: str) -> None:
-        if not self.take_word(word):
-            self.fail(word.upper())
+        self.tokens, self.depth, self.operators = ExpressionTokens(text), 0, 0
 
     def parse(self) -> UntypedNode:
         root = self.condition()
-        if self.kind != "end":
-            self.fail("an operator or the end")
+        if self.tokens.kind != "end":
+            self.tokens.fail("an operator or the end")
         return root
 
     def condition(self) -> UntypedNode:
         """Parse a whole expression: conditions that OR joins, or just a value."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(f"an expression that nests at most {MAX_DEPTH} deep")
+            self.tokens.fail(f"an expression that nests at most {MAX_DEPTH} deep")
         node = self.logic("or", lambda: self.logic("and", self.negation))
         self.depth -= 1
         return node
 
     def logic(self, word: str, operand: Callable[[], UntypedNode]) -> UntypedNode:
         left = operand()
-        while self.take_word(word):
+        while self.tokens.take_word(word):
             self.count_operator()
             right = operand()
             left = UntypedCall(word, (left, right), (left.span[0], right.span[1]))
@@ -193,10 +128,10 @@ class _Parser:
 
     def negation(self) -> UntypedNode:
         starts = []
-        while self.is_word("not"):
-            starts.append(self.start)
+        while self.tokens.is_word("not"):
+            starts.append(self.tokens.start)
             self.count_operator()
-            self.advance()
+            self.tokens.advance()
         node = self.comparison()
         for start in reversed(starts):
             node = UntypedCall("not", (node,), (start, node.span[1]))
@@ -204,39 +139,39 @@ class _Parser:
 
     def comparison(self) -> UntypedNode:
         left = self.sum()
-        if self.kind == "mark" and self.piece in RELATIONS:
+        if self.tokens.kind == "mark" and self.tokens.piece in RELATIONS:
             self.count_operator()
-            relation = RELATIONS[self.take(*RELATIONS)]
+            relation = RELATIONS[self.tokens.take(*RELATIONS)]
             right = self.sum()
             return UntypedCall(relation, (left, right), (left.span[0], right.span[1]))
-        if self.take_word("is"):
+        if self.tokens.take_word("is"):
             return self.is_null(left)
-        negated = self.take_word("not")
+        negated = self.tokens.take_word("not")
         for word, parse_rest in (("in", self.members), ("like", self.pattern), ("between", self.between)):
-            if self.take_word(word):
+            if self.tokens.take_word(word):
                 self.count_operator()
                 node = parse_rest(left)
                 return UntypedCall("not", (node,), node.span) if negated else node
         if negated:
-            self.fail("IN, LIKE or BETWEEN after NOT")
+            self.tokens.fail("IN, LIKE or BETWEEN after NOT")
         return left
 
     def is_null(self, value: UntypedNode) -> UntypedNode:
         self.count_operator()
-        negated = self.take_word("not")
-        span = (value.span[0], self.start + len(self.piece))
-        self.expect_word("null")
+        negated = self.tokens.take_word("not")
+        span = (value.span[0], self.tokens.start + len(self.tokens.piece))
+        self.tokens.expect_word("null")
         node = UntypedCall("is null", (value,), span)
         return UntypedCall("not", (node,), span) if negated else node
 
     def members(self, value: UntypedNode) -> UntypedNode:
-        self.expect("(")
+        self.tokens.expect("(")
         members = [self.sum()]
-        while self.take(","):
+        while self.tokens.take(","):
             self.count_operator()
             members.append(self.sum())
-        end = self.at
-        self.expect(")")
+        end = self.tokens.at
+        self.tokens.expect(")")
         return UntypedCall("in", (value, *members), (value.span[0], end))
 
     def pattern(self, value: UntypedNode) -> UntypedNode:
@@ -245,7 +180,7 @@ class _Parser:
 
     def between(self, value: UntypedNode) -> UntypedNode:
         low = self.sum()
-        self.expect_word("and")
+        self.tokens.expect_word("and")
         high = self.sum()
         span = (value.span[0], high.span[1])
         return UntypedCall("and", (UntypedCall(">=", (value, low), span), UntypedCall("<=", (value, high), span)), span)
@@ -259,7 +194,7 @@ class _Parser:
     def chain(self, operand: Callable[[], UntypedNode], *operators: str) -> UntypedNode:
         """Parse operands that left-associative operators join."""
         left = operand()
-        while operator := self.take(*operators):
+        while operator := self.tokens.take(*operators):
             self.count_operator()
             right = operand()
             left = UntypedCall(operator, (left, right), (left.span[0], right.span[1]))
@@ -267,10 +202,10 @@ class _Parser:
 
     def sign(self) -> UntypedNode:
         starts = []
-        while self.kind == "mark" and self.piece == "-":
-            starts.append(self.start)
+        while self.tokens.kind == "mark" and self.tokens.piece == "-":
+            starts.append(self.tokens.start)
             self.count_operator()
-            self.advance()
+            self.tokens.advance()
         node = self.value()
         for start in reversed(starts):
             span = (start, node.span[1])
@@ -284,18 +219,18 @@ class _Parser:
     def count_operator(self) -> None:
         self.operators += 1
         if self.operators > MAX_OPERATORS:
-            self.fail(f"at most {MAX_OPERATORS} operators")
+            self.tokens.fail(f"at most {MAX_OPERATORS} operators")
 
     def value(self) -> UntypedNode:
-        kind, piece, start = self.kind, self.piece, self.start
+        kind, piece, start = self.tokens.kind, self.tokens.piece, self.tokens.start
         span = (start, start + len(piece))
-        if self.take("("):
+        if self.tokens.take("("):
             node = self.condition()
-            self.expect(")")
+            self.tokens.expect(")")
             return node
         if kind not in ("number", "string", "name", "quoted"):
-            self.fail("a value or an attribute")
-        self.advance()
+            self.tokens.fail("a value or an attribute")
+        self.tokens.advance()
         if kind == "number":
             return UntypedConstant(int(piece) if piece.isdecimal() else float(piece), span)
         if kind == "string":
@@ -303,56 +238,61 @@ class _Parser:
         if kind == "name":
             if piece.lower() in _CONSTANTS:
                 return UntypedConstant(_CONSTANTS[piece.lower()], span)
-            if self.kind == "mark" and self.piece == "(" and piece.lower() not in KEYWORDS and self.take("("):
+            if (
+                self.tokens.kind == "mark"
+                and self.tokens.piece == "("
+                and piece.lower() not in KEYWORDS
+                and self.tokens.take("(")
+            ):
                 return self.call(piece, start)
-            if piece.lower() == "case" and self.kind in ("name", "quoted", "number", "string"):
+            if piece.lower() == "case" and self.tokens.kind in ("name", "quoted", "number", "string"):
                 return self.case(start)
         return self.path(piece, start)
 
     def call(self, name: str, start: int) -> UntypedCall:
         arguments: list[UntypedNode] = []
-        while not arguments or self.take(","):
+        while not arguments or self.tokens.take(","):
             arguments.append(self.condition())
-        end = self.at
-        self.expect(")")
+        end = self.tokens.at
+        self.tokens.expect(")")
         return UntypedCall(name.lower(), tuple(arguments), (start, end))
 
     def case(self, start: int) -> UntypedCall:
         """Parse `WHEN ... THEN ... [ELSE ...] END`; with a value before WHEN, each WHEN is compared with it."""
-        subject = None if self.is_word("when") else self.condition()
+        subject = None if self.tokens.is_word("when") else self.condition()
         arguments: list[UntypedNode] = []
-        self.expect_word("when")
-        while not arguments or self.take_word("when"):
+        self.tokens.expect_word("when")
+        while not arguments or self.tokens.take_word("when"):
             self.count_operator()
             condition = self.condition()
             if subject is not None:
                 condition = UntypedCall("=", (subject, condition), condition.span)
-            self.expect_word("then")
+            self.tokens.expect_word("then")
             arguments += [condition, self.condition()]
-        otherwise: UntypedNode = UntypedConstant(None, (self.start, self.start))
-        if self.take_word("else"):
+        otherwise: UntypedNode = UntypedConstant(None, (self.tokens.start, self.tokens.start))
+        if self.tokens.take_word("else"):
             otherwise = self.condition()
-        end = self.start + len(self.piece)
-        self.expect_word("end")
+        end = self.tokens.start + len(self.tokens.piece)
+        self.tokens.expect_word("end")
         return UntypedCall("case", (*arguments, otherwise), (start, end))
 
     def path(self, first: str, start: int) -> UntypedPath:
         parts: list[str | int] = [_unquote(first)]
         end = start + len(first)
-        while mark := self.take(".", "["):
-            end = self.start + len(self.piece)
+        while mark := self.tokens.take(".", "["):
+            end = self.tokens.start + len(self.tokens.piece)
             if mark == ".":
-                if self.kind not in ("name", "quoted"):
-                    self.fail("a name after the dot")
-                parts.append(_unquote(self.piece))
-                self.advance()
+                if self.tokens.kind not in ("name", "quoted"):
+                    self.tokens.fail("a name after the dot")
+                parts.append(_unquote(self.tokens.piece))
+                self.tokens.advance()
                 continue
-            if self.kind != "number" or not self.piece.isdecimal() or len(self.piece) > 9:
-                self.fail("an index, such as [3]")
-            parts.append(int(self.piece))
-            self.advance()
-            end = self.start + 1
-            self.expect("]")
+            if self.tokens.kind != "number" or not self.tokens.piece.isdecimal() or len(self.tokens.piece) > 9:
+                self.tokens.fail("an index, such as [3]")
+            parts.append(int(self.tokens.piece))
+            self.tokens.advance()
+            end = self.tokens.start + 1
+            self.tokens.expect("]")
         return UntypedPath(tuple(parts), (start, end))
 
 

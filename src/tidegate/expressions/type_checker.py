@@ -78,9 +78,9 @@ def check_tree(tree: UntypedNode, schema: Schema) -> tuple[ExpressionNode, list[
 
 
 def check_values(tree: UntypedNode, types: Mapping[tuple[str | int, ...], Type | None]) -> ExpressionNode | None:
-    """Check an untyped tree against the types of the values at its paths; None stands for null.
+    """Check an untyped tree against the types of the values at its paths. The type of null is None.
 
-    Returns None if the tree has no meaning for values of these types.
+    Returns None if an operator or function does not take these types.
     """
     checker = _ValueChecker(types)
     root = checker.check(tree)
@@ -298,7 +298,7 @@ def _apply(overload: Overload, arguments: list[ExpressionNode]) -> ExpressionNod
 
 
 def _comparison(overload: Overload, arguments: list[ExpressionNode]) -> ExpressionNode | None:
-    """Compare values of one type. Whole numbers are compared as they are, which is exact for all of them."""
+    """Compare values of one type. Whole numbers are compared without conversion, which is exact for all of them."""
     types = [argument.type for argument in arguments]
     if len(arguments) < 2 or any(kind is not None and kind.kind not in COMPARED[overload.takes[0]] for kind in types):
         return None

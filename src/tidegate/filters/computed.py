@@ -1,8 +1,8 @@
 """Computes values from the fields of an event: `speed * 3.6`, `hour(time)`.
 
-With a schema an expression has one type. Without one, each event's values decide: the expression is typed anew for
-every combination of their types, and has no value if it has no meaning for them. A field that is missing, NaN or not of
-its type is null, and so is a result that is NaN.
+With a schema an expression has one type. Without a schema it is type-checked once for every combination of types that
+the values of an event have, and has no value if that check fails. A field that is missing, NaN or not of its type is
+null. A result that is NaN is null too.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Meaning:
     def of(
         cls, semantics: Semantics | Meaning | None, threshold: float | None = None, themes: Iterable[str] = ()
     ) -> Meaning | None:
-        """Return a `Meaning` for whatever the caller passed; None if that is None.
+        """Return a `Meaning` from semantics, or a `Meaning` unchanged; None if `semantics` is None.
 
         Raises `MatcherError` if `themes` is a string, or as the constructor does.
         """

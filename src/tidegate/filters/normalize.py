@@ -336,7 +336,7 @@ class Conjunct:
 
     @cached_property
     def necessary(self) -> dict[Path, ValueSet]:
-        """A superset of what matches: the exact sets, intersected with the bounding boxes of the rest."""
+        """Value sets that contain all matching events: the exact sets, cut with the bounding boxes of the rest."""
         computed = [term for term in self.terms if isinstance(term, Compare) and isinstance(term.path, ComputedValue)]
         terms = dict.fromkeys((*self.rest, *computed))
         boxes = (pair for term in terms if _is_predicate(term) for pair in implied(term))

@@ -1,7 +1,7 @@
 """Parses the text of a filter into a syntax tree.
 
-Hand-written, not generated: it is faster (`benchmarks/filters`), and every error says what was expected in the terms of
-the language. Parentheses, NOT, AND and OR are kept on an explicit stack, so that no nesting overflows Python's.
+Hand-written, not generated: it is faster (`benchmarks/filters`), and every error names the expected construct of the
+language. Parentheses, NOT, AND and OR are kept on an explicit stack, so that no nesting overflows Python's.
 
     text ── tokens.tokenize ──▶ tokens ── token_reader, predicate_parser, parser ──▶ Query
 """

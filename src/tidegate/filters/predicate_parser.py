@@ -203,7 +203,7 @@ def _in_list(reader: TokenReader, start: int, path: Path, negated: bool) -> In:
 
 
 def _with_fields(node: In) -> Node:
-    """Return an IN with fields in its list as an OR of comparisons; any other IN as it is."""
+    """Return an IN with fields in its list as an OR of comparisons; any other IN unchanged."""
     others = [value for value in node.values if isinstance(value, Path)]
     if not others:
         return node

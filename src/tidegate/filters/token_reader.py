@@ -1,7 +1,7 @@
 """Reads a filter's tokens one after another: marks, keywords and operands.
 
-`predicate_parser` and `parser` are functions over a `TokenReader`. Every method that reads moves the reader behind what
-it has read. Every failure is a `FilterSyntaxError` that says what was expected at which place of the text.
+`predicate_parser` and `parser` are functions over a `TokenReader`. Every method that reads moves the reader
+behind the tokens that it has read. Every failure is a `FilterSyntaxError` with the position and the expected token.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class _Resolver:
     # Values --------------------------------------------------------------------
 
     def path(self, path: Path, beside: Path | None = None, *, whole: bool = False) -> Path:
-        """Return a field or a computed value with its type; report what is wrong with it."""
+        """Return a field or a computed value with its type, and report its problems."""
         if not isinstance(path, ComputedValue):
             return self.fields.path(path, beside, whole=whole)
         term = computed.with_params(path.term, self.constant)
@@ -392,7 +392,7 @@ class _Resolver:
         return Literal(nearest_float(literal.value), "float", literal.span)
 
     def literal(self, value: Value, kind: Type | None) -> Literal:
-        """Return a parameter as a literal for a field of type `kind`; a literal is returned as it is."""
+        """Return a parameter as a literal for a field of type `kind`; a literal is returned unchanged."""
         if isinstance(value, Literal):
             return value
         self.params_used = max(self.params_used, value.index + 1)

@@ -1,4 +1,4 @@
-"""Tests a filter on the newest events of a service: what it would have matched, and how attributes are distributed.
+"""Tests a filter on the newest events of a service: which it would have matched, and how attributes are distributed.
 
 It reads only the newest events, with pauses for delivery, and answers while the author of a filter waits.
 `tidegate backtest` reads the whole history, with Spark.
@@ -187,7 +187,7 @@ def _moment_bins(moments: Sequence[tuple[int, bool]]) -> list[dict[str, Any]]:
 
 
 def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:
-    """Return the most common values; `null` stands for all others."""
+    """Return the most common values, with one row, named `null`, for all others."""
     texts = [(_text(value), flag) for value, flag in present]
     events = Counter(text for text, _ in texts)
     matched = Counter(text for text, flag in texts if flag)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cachetools import LRUCache
+
 from tidegate.discovery import Answer, Directory, Observation, Offer, Request
 from tidegate.discovery.directory import ALIKE
 from tidegate.discovery.names import by_meaning
@@ -35,7 +37,7 @@ class Finder:
         self._all = Directory(alike={**ALIKE, "meaning": by_meaning(semantics)})
         self._offers: dict[str, Offer] = {}
         self._services: Mapping[str, Service] = {}
-        self._narrowed: dict[_Seen, Directory] = {}
+        self._narrowed: LRUCache[_Seen, Directory] = LRUCache(MAX_VIEWS)
         self._counts: dict[str, tuple[int, int]] = {}
         """The counts of written and refused events in the last status, by service."""
         self._stale: dict[str, Observation] = {}
@@ -99,7 +101,7 @@ class Finder:
         return set(self._all.lost(self._clock()))
 
     def quality(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return, by metric, what a service promises, what is measured, and whether the promise is kept."""
+        """Return by metric the promise of a service, its measurement, and whether the promise is kept."""
         with self._lock:
             self._settle()
             if name not in self._all:  # it is new, and `define` has not been called with it yet
@@ -136,10 +138,8 @@ class Finder:
         seen = tuple((name, view.hidden(name)) for name in names)
         if len(names) == len(self._services) and not any(hidden for _, hidden in seen):
             return self._all
-        directory = self._narrowed.pop(seen, None)
+        directory = self._narrowed.get(seen)
         if directory is None:
             directory = self._all.narrowed(Offer.of(self._services[name], view.schema(name)) for name in names)
-            if len(self._narrowed) >= MAX_VIEWS:
-                self._narrowed.pop(next(iter(self._narrowed)), None)
-        self._narrowed[seen] = directory  # most recently used
+            self._narrowed[seen] = directory
         return directory

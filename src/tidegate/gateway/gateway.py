@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import structlog
 from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import CursorError, LogError, NotRegistered, RegistryError, StreamNotFound, error_text
+from tidegate.errors import LogError, NotRegistered, RegistryError
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
+from tidegate.gateway import service_status
 from tidegate.gateway.audit.log import Audit, AuditWriter
 from tidegate.gateway.auth.callers import Callers, caller_of
 from tidegate.gateway.auth.certificates import Certificates
@@ -34,7 +33,9 @@ from tidegate.gateway.finder import Finder
 from tidegate.gateway.http.connections import Connections
 from tidegate.gateway.http.executors import Executors
 from tidegate.gateway.http.tls import ServerTls
+from tidegate.gateway.outages import Outages
 from tidegate.gateway.quarantine import ReplayMarks
+from tidegate.gateway.service_status import ServiceStatuses
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
 from tidegate.gateway.subscriptions.sweep import Sweep
@@ -43,9 +44,9 @@ from tidegate.gateway.telemetry.tracing import Tracing
 from tidegate.gateway.transports import outbox
 from tidegate.gateway.transports.outbox import Outbox
 from tidegate.ingress.http import Ingestor, IngestWorker
-from tidegate.logs import Cursor, EventLog
+from tidegate.logs import EventLog
 from tidegate.matching import kernels, meaning_kernels
-from tidegate.model import Schema, timestamps
+from tidegate.model import Schema
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, audit_stream, catalog
@@ -58,11 +59,6 @@ from tidegate.timing import periodic
 
 POLL_INTERVAL_S = 0.25
 """Between two reads of the registry and `_status`."""
-REPEAT_INTERVAL_S = 30.0
-"""The same problem is logged again after this time."""
-STATUS = "_status"
-SILENT_AFTER_S = 15.0
-"""A runner reports each service every second; after this time without a report it is considered dead."""
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -107,13 +103,8 @@ class Gateway:
         audit_locks: Path | None = None,
         name: str = "gateway",
     ) -> None:
-        self.registry, self.log, self.ingest, self.needs_keys, self._statuses = (
-            registry,
-            log,
-            ingest,
-            needs_keys,
-            statuses,
-        )
+        self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
+        self._status_schema = statuses
         self.resources, self.tracing, self.tls = resources or Resources(), tracing, tls
         self.origins = checked(origins, needs_keys=needs_keys)
         self.access, self.limits = access or AccessSettings(), limits or LimitSettings()
@@ -132,18 +123,10 @@ class Gateway:
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
-        self.status: dict[str, dict[str, Any]] = {}
-        """The newest event of `_status` for each service."""
-        self._status_at: dict[str, float] = {}
-        """When that event was written, as `time.monotonic`."""
-        self.problems: dict[str, str] = {}
-        """Why `registry` or `log` can't be used at the moment; empty if both answer."""
-        self._log_back_at = 0.0
-        """When the log answered again after an outage, as `time.monotonic`."""
-        self._logged: dict[str, tuple[str, float]] = {}
+        self.statuses = ServiceStatuses(log, self.finder.observe)
+        self.outages = Outages()
         self._revision = -1
         self._was_ready = False
-        self._status_cursor: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self._tls_follower: asyncio.Task[None] | None = None
         self.is_draining = False
@@ -211,7 +194,7 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self._refresh_or_log()  # after a failure it serves what it could read, and tries again
+        await self._refresh_or_log()  # after a failure the gateway serves what it could read; the follower retries
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())
@@ -219,7 +202,7 @@ class Gateway:
             await self.linked.federation.start()
         await self.sweep.start()
         await self.durable.start()
-        if self.linked is not None:  # durable subscriptions have stated by now what they need of other brokers
+        if self.linked is not None:  # by now, durable subscriptions have requested their filters from other brokers
             await self.linked.federation.open()
 
     def drain(self) -> None:
@@ -255,7 +238,7 @@ class Gateway:
         return not self.is_draining and all(map(self._is_settled, self.definitions.services))
 
     def _is_settled(self, name: str) -> bool:
-        state, status = self.state(name), self.status.get(name, {})
+        state, status = self.state(name), self.statuses.newest.get(name, {})
         if state in ("silent", "stopped"):
             return False
         is_failing = status.get("error") is not None
@@ -265,13 +248,7 @@ class Gateway:
 
     def state(self, name: str) -> str:
         """Return the state of a service; `silent` if its runner stopped reporting without saying that it stops."""
-        status = self.status.get(name)
-        if status is None:
-            return "never ran"
-        if status["state"] == "stopped" or "log" in self.problems:  # without the log, nobody can report
-            return str(status["state"])
-        heard_at = max(self._status_at[name], self._log_back_at)
-        return "silent" if time.monotonic() - heard_at > SILENT_AFTER_S else str(status["state"])
+        return self.statuses.state(name, can_report="log" not in self.outages.problems)
 
     def view(self, request: HTTPConnection) -> View:
         """Return what the caller of a request sees."""
@@ -315,31 +292,15 @@ class Gateway:
         """Read the registry and `_status`. If one does not answer, the other is read all the same."""
         try:
             await self.refresh_definitions()
-            self._answers("registry")
+            self.outages.clear("registry")
         except Exception as problem:  # the next attempt may succeed: policies must not stay outdated
-            self._note_problem("can't read the registry", problem, "registry", RegistryError)
+            self.outages.note("can't read the registry", problem, "registry", RegistryError)
         try:
             await self.refresh_status()
-            self._answers("log")
+            if self.outages.clear("log"):
+                self.statuses.log_answers_again()
         except Exception as problem:
-            self._note_problem("can't read the status of services", problem, "log", LogError)
-
-    def _note_problem(self, what: str, problem: Exception, part: str, kind: type[Exception]) -> None:
-        """Log a problem, the same one only now and then. The gateway is degraded if it is of the given kind."""
-        text = error_text(problem)
-        if isinstance(problem, kind):
-            self.problems[part] = text
-        logged, logged_at = self._logged.get(what, ("", 0.0))
-        if logged != text or time.monotonic() - logged_at >= REPEAT_INTERVAL_S:
-            self._logged[what] = text, time.monotonic()
-            _log.warning(what, problem=text)
-
-    def _answers(self, part: str) -> None:
-        if self.problems.pop(part, None) is not None:
-            self._logged.clear()
-            _log.info(f"the {part} answers again")
-            if part == "log":
-                self._log_back_at = time.monotonic()
+            self.outages.note("can't read the status of services", problem, "log", LogError)
 
     async def refresh(self) -> None:
         """Apply what has changed in the registry, and read new events of `_status`. Routes await it after a change."""
@@ -361,7 +322,7 @@ class Gateway:
 
     async def refresh_status(self) -> None:
         """Read new events of `_status`."""
-        await asyncio.get_running_loop().run_in_executor(None, self._read_status)
+        await asyncio.get_running_loop().run_in_executor(None, self.statuses.read)
         self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
@@ -369,7 +330,7 @@ class Gateway:
         own, remotes = self.definitions.services, dict(self.remotes)
         served = {name: self.schemas[name] for name in own}
         served |= {name: remote.schema for name, remote in remotes.items()}
-        about_services = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+        about_services = {service_status.STREAM: self._status_schema, catalog.STREAM: catalog.SCHEMA}
         audit = {audit_stream.STREAM: audit_stream.SCHEMA}
         services = {**own, **{name: remote.service for name, remote in remotes.items()}}
         if self.linked is not None:
@@ -393,32 +354,3 @@ class Gateway:
         for name, problem in {**self.registry.unreadable(), **valid.problems}.items():
             _log.warning("a definition can't be used", name=name, problem=problem)
         return valid, {name: service.version for name, service in self.registry.services().items()}
-
-    def _read_status(self) -> None:
-        try:
-            is_old = self._status_cursor is None
-            if self._status_cursor is None:
-                self._status_cursor = self.log.begin(STATUS)
-            while (read := self.log.read(STATUS, self._status_cursor, 1_000)).records:
-                for record in read.records:
-                    try:
-                        self._on_status(orjson.loads(record), is_old=is_old)
-                    except (ValueError, TypeError, KeyError) as problem:  # written by another version
-                        _log.warning("a record of _status can't be read", problem=error_text(problem))
-                self._status_cursor = read.cursor
-        except (StreamNotFound, CursorError):  # no service has run here yet, or the stream was created again
-            self._status_cursor = None
-
-    def _on_status(self, status: Mapping[str, Any], *, is_old: bool) -> None:
-        name = status["service"]
-        if status.get("kind", "service") != "service":
-            return  # it is about the source of a raw stream
-        self._status_at[name] = time.monotonic() - (_age_s(status) if is_old else 0.0)
-        self.status[name] = dict(status)
-        self.finder.observe(status)
-
-
-def _age_s(status: Mapping[str, Any]) -> float:
-    """Return the age of a status event that was written before the gateway started, by its own clock."""
-    written_at = timestamps.from_text(status["time"])
-    return 0.0 if written_at is None else max(0.0, time.time() - written_at / 1e6)

@@ -128,7 +128,7 @@ class Partition:
         self._known: Sequence[Segment] = ()
 
     def segments(self, *, anew: bool = False) -> Sequence[Segment]:
-        """Return the segments, oldest first; `anew` lists the folder even if the cached list seems current."""
+        """Return the segments, oldest first; `anew=True` lists the folder even if the cached list seems current."""
         known = self._known
         if anew or not known or not known[-1].is_newest():
             self._known = known = segments_of(self.folder)

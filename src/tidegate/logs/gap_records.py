@@ -46,10 +46,6 @@ class GapRecord(NamedTuple):
         """
         return orjson.dumps({"_gap": list(self)})
 
-    def note(self) -> bytes:
-        """Deprecated: use `encode`."""
-        return self.encode()
-
 
 def is_gap_record(record: bytes) -> bool:
     """True if a stored record is a gap record. Events never match: their first key is `_id`."""

@@ -101,7 +101,7 @@ class NumberThresholds:
         return cls(np.unique(np.concatenate(values)))
 
     def places(self, other: NumberThresholds) -> Any:
-        """Return the ranks of another's thresholds, all of which are among these."""
+        """Return the ranks of the thresholds of `other`; all of them are thresholds here too."""
         return self._places(other.values)
 
     def select(self, used: Any) -> NumberThresholds:
@@ -109,7 +109,7 @@ class NumberThresholds:
         return NumberThresholds(self.values[used[: len(self)]])
 
     def rank_of(self, values: Any) -> Any:
-        """Return the ranks of thresholds from rows, all of which are among these."""
+        """Return the ranks of thresholds that rows have; all of them are thresholds here too."""
         return self._places(values.astype(self.values.dtype))
 
     def _places(self, values: Any) -> Any:
@@ -183,7 +183,7 @@ class TextThresholds:
         return cls(_sorted(pa.concat_arrays([ladder.values for ladder in several]).unique()))
 
     def places(self, other: TextThresholds) -> Any:
-        """Return the ranks of another's thresholds, all of which are among these."""
+        """Return the ranks of the thresholds of `other`; all of them are thresholds here too."""
         return self._ranks(other.values)
 
     def select(self, used: Any) -> TextThresholds:
@@ -191,7 +191,7 @@ class TextThresholds:
         return TextThresholds(self.values.filter(pa.array(used[: len(self)])))
 
     def rank_of(self, values: Any) -> Any:
-        """Return the ranks of thresholds from rows, all of which are among these."""
+        """Return the ranks of thresholds that rows have; all of them are thresholds here too."""
         return self._ranks(pa.array([as_bytes(text) for text in values], pa.large_binary()))
 
     def rank(self, value: str) -> int:

@@ -42,7 +42,7 @@ MAX_UNMATCHED_DELTA = 16_384
 """Filters that the delta may hold while no match runs."""
 
 MAX_PARTS = 4
-"""Number of parts above which the smallest are joined, whatever their sizes."""
+"""Number of parts above which the two smallest are joined, even if one is much larger."""
 
 QUIET_MATCHES = 64
 """Matches without a change after which all parts are joined into one."""
@@ -434,8 +434,8 @@ def _item(number: int, entry: IndexEntry) -> PendingFilter:
 def _to_join(now: IndexSnapshot, matched: int) -> list[PartView] | None:
     """Return the parts to join with the delta, or None if no join is due.
 
-    Chosen are parts that need a rebuild, and parts at most twice as large as what is chosen so far; so a filter is
-    joined a few times for each doubling of the index. After `QUIET_MATCHES` matches without a change, all parts are
+    It chooses parts that need a rebuild, and parts at most twice as large as all chosen so far; so a filter is joined
+    a few times for each doubling of the index. After `QUIET_MATCHES` matches without a change, all parts are
     chosen.
     """
     if matched >= QUIET_MATCHES:

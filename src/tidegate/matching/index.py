@@ -18,11 +18,11 @@ from tidegate.matching.rows import CompiledFilter
 from tidegate.model.schema import Schema
 
 FilterSource = str | tuple[str, tuple[Any, ...], bool, bool]
-"""What a filter can be restored from: its text, or (text, parameters, `like_star`, `strict_params`)."""
+"""The stored form of a filter: its text, or (text, parameters, `like_star`, `strict_params`)."""
 
 
 def source_of(filter_: Filter | str) -> FilterSource:
-    """Return what is stored of a filter; a parsed tree takes thirty times the memory of its text."""
+    """Return the stored form of a filter. A parsed tree would take thirty times the memory of its text."""
     if isinstance(filter_, str):
         return filter_
     if filter_.params or filter_.like_star or filter_.strict_params:

@@ -208,8 +208,8 @@ def cluster(low: Any, high: Any, leaf: int) -> Any:
     """Order rows so that those of one block allow similar values, by recursive halving.
 
     `low[j, r]` and `high[j, r]` are the bounds of what row r allows on axis j, as shares of the axis. A block is
-    skipped more often the less its rows allow together; so rows are halved by the bound with the greatest spread
-    relative to what they cover of that axis.
+    skipped more often if its rows allow fewer values together. So rows are halved by the bound with the greatest spread
+    relative to the part of that axis that they cover.
     """
     axes, rows = low.shape
     order = np.arange(rows)

@@ -1,7 +1,7 @@
-"""The numba loops of the index of filters with ~, over numbers that stand for words.
+"""The numba loops of the index of filters with ~. Numbers represent the words.
 
-A *row* is one tuple of an event as all predicates see it: the predicates that are similar enough to matter, in
-ascending order, and their similarities. An event is a set of rows. A conjunct is a list of predicate numbers.
+A *row* holds, for one tuple of an event, the numbers of the predicates that are similar enough to matter, in ascending
+order, and their similarities. An event is a set of rows. A conjunct is a list of predicate numbers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     filters ──▶ alternatives ──▶ conjuncts ──▶ predicates ──▶ a name and a value, each in the filter's theme
 
-Equal ones share a number. A plan is immutable; `meaning_rows` caches what it computes for the tuples of events.
+Equal names, predicates and conjuncts share a number. A plan is immutable; `meaning_rows` caches its results for the
+tuples of events.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class TupleRows(NamedTuple):
 
 
 class _TagCache:
-    """What was computed for events with the same tags."""
+    """Cached results for events with the same tags."""
 
     def __init__(self, names: int) -> None:
         self.lines: dict[str, int] = {}

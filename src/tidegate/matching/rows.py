@@ -226,11 +226,11 @@ class Axes:
         return IndexRow(_flat(spans), _checks(conjunct))
 
     def _with_mistyped_values(self, rows: list[IndexRow], root: Node) -> list[IndexRow]:
-        """Return the rows, extended so that an event with a mistyped value is always put to the filter itself.
+        """Return the rows, extended so that the filter itself decides on each event with a mistyped value.
 
-        What was concluded from a type does not hold for such a value: `lane >= 0` is no tautology for it, and `lane >
-        300` no contradiction. So every row gets a span on attributes that no row names any more, and alternatives that
-        were dropped come back for mistyped values.
+        Conclusions from the type of an attribute do not hold for such a value: `lane >= 0` is no tautology for it, and
+        `lane > 300` no contradiction. So every row gets a span on attributes that no row names any more, and
+        alternatives that were dropped are added again for mistyped values.
         """
         named = {path.parts: path for node in predicates(root) for path in paths(node) if path.type is not None}
         free = [self.number(path) for path in named.values()]

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 _DIGITS = 32
-"""Of a hashed id, hexadecimal: 128 bits, so that no two events have the same one."""
+"""Hexadecimal digits of a hashed id: 128 bits, so that no two events have the same one."""
 
 
 @dataclass(frozen=True)
 class HashedIds:
     """Hashes ids with a secret key, always to the same text, so that clients still tell events apart by them.
 
-    Ids that Tidegate itself gave to events of raw streams say nothing, and stay as they are.
+    Ids that Tidegate itself gave to events of raw streams reveal nothing, and stay unchanged.
 
     >>> ids = HashedIds(b"secret", frozenset({"gps"}))
     >>> ids.render("gps:0:4096"), ids.render("B7@2026-01-01T00:01:00Z")
@@ -28,7 +28,7 @@ class HashedIds:
     """The raw streams that events come from."""
 
     def render(self, id_: str) -> str:
-        """Return an id as it is sent."""
+        """Return an id in the form for the wire."""
         if self._given_here.fullmatch(id_):
             return id_
         return hmac.new(self.key, id_.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:_DIGITS]

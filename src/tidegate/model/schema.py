@@ -40,7 +40,7 @@ class Schema:
     terms: Mapping[str, Mapping[str, str]]
     event_time: str | None
     absent: frozenset[str]
-    """Reserved keys that can't be named: whoever has this schema does not see them."""
+    """Reserved keys that a filter can't name: readers with this schema do not see them."""
     _hash: int | None
 
     def __init__(

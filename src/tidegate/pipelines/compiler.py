@@ -169,9 +169,9 @@ def _pipeline(
             case operators.Join():
                 left, right = service.main
                 frame = join.apply(frames[0], frames[1], operator, (inputs[left], inputs[right]), right)
-            case operators.Lookup() | operators.Previous() | operators.Pattern():
+            case operators.Lookup() | operators.Previous() | operators.PatternOperator():
                 raise AssertionError("refused before")
-            case operators.Filter():
+            case operators.FilterOperator():
                 frame = filtering.apply(frame, operator, before, counts)
             case operators.Project():
                 frame = project.apply(frame, operator, before, after)

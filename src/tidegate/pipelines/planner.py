@@ -18,12 +18,12 @@ from tidegate.services.operators import (
     CountWindow,
     Custom,
     Deduplicate,
-    Filter,
+    FilterOperator,
     Incremental,
     Join,
     Lookup,
     Operator,
-    Pattern,
+    PatternOperator,
     Previous,
     SessionWindow,
     Sort,
@@ -87,7 +87,7 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacl
 def _has_state(operator: Operator) -> bool:
     windowed = isinstance(operator, Custom) and operator.window is not None
     return windowed or isinstance(
-        operator, Aggregate | Incremental | Sort | Join | Deduplicate | Lookup | Previous | Pattern
+        operator, Aggregate | Incremental | Sort | Join | Deduplicate | Lookup | Previous | PatternOperator
     )
 
 
@@ -100,9 +100,9 @@ def _emits_updates(operator: Operator) -> bool:
 def _obstacle(operator: Operator, schema: Schema) -> str:
     """Why an operator can't run in real-time mode; nothing where it can."""
     match operator:
-        case Filter() if not filtering.is_native(operator, schema):
+        case FilterOperator() if not filtering.is_native(operator, schema):
             return f"filter {operator.text!r} has no exact native form, so Python evaluates it"
-        case Pattern() if not all(_is_native_text(step.where, schema) for step in operator.steps):
+        case PatternOperator() if not all(_is_native_text(step.where, schema) for step in operator.steps):
             return "a condition of pattern has no exact native form, so Python evaluates it"
         case Custom():
             return f"custom function {operator.function!r} is Python"
@@ -110,7 +110,7 @@ def _obstacle(operator: Operator, schema: Schema) -> str:
 
 
 def _is_native_text(text: str | None, schema: Schema) -> bool:
-    return text is None or filtering.is_native(Filter(text), schema)
+    return text is None or filtering.is_native(FilterOperator(text), schema)
 
 
 def _has_final_windows(operator: Operator) -> bool:
@@ -120,7 +120,7 @@ def _has_final_windows(operator: Operator) -> bool:
 def is_native(operator: Operator) -> bool:
     """Return whether Spark's own operators can do it in micro-batches."""
     match operator:
-        case Lookup() | Previous() | Pattern():
+        case Lookup() | Previous() | PatternOperator():
             return False
         case Join():
             is_plain = operator.window is None and operator.how == "inner" and bool(operator.on)

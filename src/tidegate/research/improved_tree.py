@@ -116,7 +116,7 @@ def walk(tree: Tree, events: EventBatch) -> tuple[list[tuple[Any, Any]], WalkCos
 
 @dataclass(frozen=True, slots=True)
 class _BuiltTree:
-    """A tree, and its parts as they are sent to workers; no parts if the tree is walked in this process."""
+    """A tree, and its pickled parts for workers; no parts if the tree is walked in this process."""
 
     tree: Tree
     parts: tuple[bytes, ...]

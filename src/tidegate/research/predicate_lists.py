@@ -13,7 +13,7 @@ literals of one kind only, which compare with the same values. Other predicates 
 
 If the attribute has a type, the position of an event's value among all literals of a list is looked up once, which
 decides the whole list. Otherwise predicates are evaluated one by one as the walk reaches them, and each verdict decides
-what it implies.
+those that it implies.
 """
 
 from __future__ import annotations
@@ -151,14 +151,14 @@ class _Search:
 
 
 class ListVerdicts(Protocol):
-    """The verdicts of one list for the events of a batch, as far as they are decided."""
+    """The verdicts of one list for the events of a batch; undecided ones are evaluated on request."""
 
     def verdicts(self, slot: PredicateSlot, at: Any) -> tuple[Any, int]:
         """Return which of some events satisfy a predicate, and how many events were evaluated."""
 
 
 class _Ordered:
-    """A list in which each predicate implies all after it; two bounds per event hold what is decided."""
+    """A list in which each predicate implies all after it; two bounds per event hold the decided verdicts."""
 
     def __init__(self, events: EventBatch, search: _Search | None, length: int) -> None:
         self._events = events
@@ -237,7 +237,7 @@ class _Hashed:
     def _refute(self, slot: PredicateSlot, failed: Any) -> None:
         """Distinguish events that equal the literal of a <> from those that compare with no literal.
 
-        One evaluation with three outcomes, of which `holds` returns two.
+        The evaluation has three outcomes; `holds` returns only two of them.
         """
         if len(failed):
             assert isinstance(slot.node, Compare)

@@ -143,7 +143,7 @@ def _death_message(worker: _Worker) -> str:
 def _pickled(question: Any) -> bytes:
     try:
         return pickle.dumps(question)
-    except Exception as exc:  # pickle raises whatever the value's methods raise
+    except Exception as exc:  # pickle passes on any exception of a method of the value
         raise MatcherError(f"these events can't be sent to a worker: {exc}") from exc
 
 

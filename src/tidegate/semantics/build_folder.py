@@ -1,8 +1,11 @@
 """The working folder of a build, beside the space that it builds. Finished parts survive a crash.
 
-space.building/ plan.json what is built from what; a build with another plan starts again lock held by the process that
-builds part-00000/ runs (`runs.py`); a part gets its name when it is complete part-00001/ ... counted exists once the
-corpus was read to its end
+space.building/
+  plan.json     the corpus and the parameters of the build; a build with another plan starts again
+  lock          held by the process that builds
+  part-00000/   runs (`runs.py`); a part gets its name when it is complete
+  part-00001/   ...
+  counted       exists after the corpus was read to its end
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _PLAN, _LOCK, _COUNTED = "plan.json", "lock", "counted"
 
 
 def plan_of(corpus: str, parameters: Parameters, builder: str) -> str:
-    """Return the plan of a build: everything that decides what is in its parts."""
+    """Return the plan of a build as JSON. Builds with equal plans have equal parts."""
     plan = {"format": _FORMAT, "analysis": ANALYSIS, "corpus": corpus, "least_words": parameters.least_words}
     return json.dumps({**plan, "builder": builder})
 

@@ -1,4 +1,4 @@
-"""Explanations of relatedness, as JSON values: how related terms are, why, and what is near to them."""
+"""Explanations of relatedness, as JSON values: how related terms are, why, and which terms are nearest."""
 
 from __future__ import annotations
 

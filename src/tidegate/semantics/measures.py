@@ -1,7 +1,7 @@
 """Relatedness of many subscribed terms to many terms of events at once, as a matcher needs it.
 
-Every result is a matrix: one row per subscribed term, one column per term of events. A *source* returns what it knows,
-and NaN for unknown terms. A *semantics* is what a matcher uses: one source with the common rules (`Alone`), or several
+Every result is a matrix: one row per subscribed term, one column per term of events. A *source* returns NaN for terms
+that it does not know. A matcher uses a *semantics*: one source with the common rules (`Alone`), or several
 (`competition.py`).
 """
 

@@ -281,7 +281,7 @@ _MAX_CACHED_BASES, _MAX_BASIS_BYTES = 500, 2**28
 
 
 def _runs(texts: Sequence[WordsInTheme], words: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of texts with at most so many words, or of one text: events may contain long texts."""
+    """Yield ranges of texts with at most `words` words together. A longer text has a range of its own."""
     begin = word_count = 0
     for end, parts in enumerate(texts):
         if end > begin and (word_count + len(parts) > words or end - begin >= _MAX_TERMS_AT_ONCE):

@@ -184,7 +184,7 @@ class _Marks(NamedTuple):
     counted: tuple[str, ...]
     """Numbers among the words, in digits or in words, sorted."""
     sides: tuple[int, int]
-    """Groups of opposites of which the text has a word on the first side, and on the second, as bits."""
+    """Two bit sets: groups of opposites with a word of the text on the first side, and on the second side."""
     length: int
     """Number of words without stop words."""
 
@@ -219,10 +219,9 @@ def _in_digits(word: str) -> str:
 
 
 def _sides(text: str) -> set[tuple[int, bool]]:
-    """Return the groups of opposites of which a text has a word, and the side; without groups that it has on both
-    sides.
+    """Return the groups of opposites with a word of the text, and the side of that word.
 
-    Only the beginning of a long text counts.
+    Groups with words of the text on both sides are left out. Only the beginning of a long text counts.
     """
     sides = _opposites()
     on_sides = {

@@ -81,7 +81,7 @@ class Header:
     """Size in bytes and CRC-32 of each file."""
 
     def to_text(self) -> str:
-        """Return the header as it is written."""
+        """Return the header as the text of its file."""
         files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in self.files.items()}
         document = {"format": FORMAT, "version": VERSION, "analysis": ANALYSIS}
         document |= {"corpus": asdict(self.corpus), "parameters": asdict(self.parameters), "files": files}

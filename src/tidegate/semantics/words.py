@@ -1,7 +1,7 @@
 """Splits text into the terms of a space: words without stop words, reduced to their stems.
 
-A space must read a filter as it read its corpus. So the analysis has a name and a version, which a space stores.
-Whoever changes the result of `terms` must change `ANALYSIS`.
+A space must analyse filters exactly as it analysed its corpus. So the analysis has a name and a version, which a space
+stores. A change of the result of `terms` needs a change of `ANALYSIS`.
 """
 
 from __future__ import annotations

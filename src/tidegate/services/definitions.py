@@ -12,17 +12,23 @@ from tidegate.services.findings import NONE as NONE
 from tidegate.services.findings import Path as Path
 from tidegate.services.findings import Place as Place
 from tidegate.services.operators import Operator, streams_read
+from tidegate.services.sources.demo import Demo as Demo
+from tidegate.services.sources.files import Files as Files
+from tidegate.services.sources.http import Http as Http
+from tidegate.services.sources.kafka import Kafka as Kafka
+from tidegate.services.sources.mqtt import Mqtt as Mqtt
+from tidegate.services.sources.registry import Source as Source
 
 OnViolation = Literal["quarantine", "drop", "flag", "fail"]
-"""What becomes of an event that violates a constraint: kept aside, left out, let through with `_violations`, or
-the end of the service."""
+"""What happens to an event that violates a constraint: it goes to the quarantine, is dropped, passes with the attribute
+`_violations`, or stops the service."""
 
 OnLate = Literal["quarantine", "drop", "update"]
 """What happens to an event that is too late for a window: it goes to the quarantine, is dropped, or updates the result
 of the closed window."""
 
 Origin = Literal["operator", "remote"]
-"""Who has stated a definition: the operator in a file, which is trusted; or somebody over the network, who is not."""
+"""Where a definition comes from: from a file of the operator, which is trusted; or over HTTP, which is not."""
 
 
 def _none() -> Mapping[Any, Any]:
@@ -30,73 +36,21 @@ def _none() -> Mapping[Any, Any]:
 
 
 @dataclass(frozen=True)
-class Http:
-    """Events come by HTTP, or by anything else that appends to the log."""
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Events of a built-in generator: seeded, so that they come again."""
-
-    kind: str
-    rate: float = 1_000.0
-    """Events a second."""
-    seed: int = 7
-
-
-@dataclass(frozen=True)
-class Files:
-    """Events of files: one, or all of a folder or pattern, also those that are added later."""
-
-    path: str
-    format: Literal["csv", "ndjson", "parquet"] | None = None
-    """None: by the file's ending."""
-    speed: float | None = None
-    """1: as fast as the events' times say, 10: ten times as fast. None: as fast as it goes."""
-
-
-@dataclass(frozen=True)
-class Kafka:
-    """Events of a Kafka topic."""
-
-    topic: str
-    brokers: str = "localhost:9092"
-    connection: str | None = None
-    """A connection of the profile, instead of brokers."""
-
-
-@dataclass(frozen=True)
-class Mqtt:
-    """Events of MQTT topics, QoS 1; the topic may have wildcards."""
-
-    topic: str
-    broker: str = "localhost:1883"
-    username: str | None = None
-    password_env: str | None = None
-    """The environment variable that holds the password."""
-    connection: str | None = None
-    """A connection of the profile, instead of all but the topic."""
-
-
-Source = Http | Demo | Files | Kafka | Mqtt
-
-
-@dataclass(frozen=True)
 class StreamAccess:
-    """Who sees a raw stream, and who may put events into it. Admins may do both."""
+    """Which callers see a raw stream, and which may publish to it. Admins may do both."""
 
     to: Literal["keys"] | tuple[str, ...] = "keys"
-    """All who are known, and whose key or token is for it; or just these of them.
+    """`keys`: all authenticated callers whose key or token includes the stream. A tuple: only those named in it.
 
-    They see its definition, and may define services over it where they are providers.
+    They see its definition. Providers among them may define services over it.
     """
     publish: tuple[str, ...] | None = None
-    """Just these may put events into it; None: providers who see it, and publishers whose key names it."""
+    """Only these callers may publish; None: providers who see the stream, and publishers whose key names it."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A raw stream: what comes in."""
+    """A raw stream: the events of producers and sources, before any pipeline."""
 
     name: str
     schema: Schema
@@ -115,7 +69,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long a stream is kept: whichever is reached first; None: no limit."""
+    """Age and size up to which a stream keeps events; the limit that is reached first counts. None: no limit."""
 
     age_s: float | None = 24 * 3600.0
     size_bytes: int | None = None
@@ -131,13 +85,13 @@ class Qos:
     rate: float | None = None
     """Events a second, at least."""
     freshness_s: float | None = None
-    """How old the newest event is at the most."""
+    """Maximum age of the newest event."""
     completeness: float | None = None
-    """The share of events, 0 to 1, that come out and were not refused."""
+    """The share of events, 0 to 1, that reach the output and are not refused."""
 
 
 Property = bool | int | float | str
-"""What a service says of itself under a name."""
+"""The value of a property of a service."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +100,21 @@ class Mask:
 
     how: Literal["drop", "hmac", "truncate", "round"]
     digits: int = 0
-    """`truncate`: letters that are left; `round`: decimal places."""
+    """`truncate`: number of letters that remain; `round`: number of decimal places."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who sees a service, and what of it. Admins see everything."""
+    """Which callers see a service, and which of its attributes. Admins see everything."""
 
     to: Literal["public", "keys"] | tuple[str, ...] = "keys"
-    """Everybody; all who are known, and whose key or token is for it; or just these of them.
+    """`public`: every caller. `keys`: all authenticated callers whose key or token includes the service. A tuple: only
+    those named in it.
 
-    A name is a key's, or the subject of a token; `role:police` is whoever has that role.
+    A name is that of a key, or the subject of a token; `role:police` is every caller with that role.
     """
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=_none)
-    """By attribute: just these see it."""
+    """By attribute: the only callers that see it."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +126,7 @@ class Service:
     """The streams and services in `from`, in their order: the input of the first operator."""
     pipeline: tuple[Operator, ...] = ()
     constraints: Mapping[str, str] = field(default_factory=_none)
-    """By attribute: the rest of a filter that starts with its name."""
+    """By attribute: a filter without its beginning, which is the name of the attribute."""
     on_violation: OnViolation = "quarantine"
     mask: Mapping[str, Mask] = field(default_factory=_none)
     qos: Qos = field(default_factory=Qos)
@@ -182,30 +137,30 @@ class Service:
     description: str = ""
     access: Access = field(default_factory=Access)
     properties: Mapping[str, Property] = field(default_factory=_none)
-    """What it says of itself: price, region, precision. Discovery filters by them."""
+    """Named values for discovery to filter by, such as price, region or precision."""
     categories: tuple[str, ...] = ()
     origin: Origin = "operator"
     """Kept by the registry, not a part of the document."""
     on_late: OnLate = "quarantine"
     idle_s: float | None = 10.0
-    """A partition without events for so long does not hold the watermark back; None: it always does."""
+    """After this time without events, a partition no longer holds the watermark back; None: it always does."""
     max_ahead_s: float | None = 300.0
     """An event whose time is further in the future goes to the quarantine; None: no limit."""
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """All streams and services that it reads, each once: those in `from`, then those that operators name."""
+        """All inputs without duplicates: the streams and services in `from`, then those that operators name."""
         named = (name for operator in self.pipeline for name in streams_read(operator))
         return tuple(dict.fromkeys((*self.main, *named)))
 
     @property
     def quarantine(self) -> str:
-        """The stream beside the output that holds what was refused."""
+        """The name of the stream with the refused events."""
         return f"{self.name}.quarantine"
 
     @property
     def replays(self) -> str:
-        """The stream beside the quarantine that says what of it was sent again."""
+        """The name of the stream that records which refused events were sent again."""
         return f"{self.quarantine}.replayed"
 
 

@@ -46,7 +46,7 @@ def _implied(service: Service, schema: Schema) -> Iterator[tuple[Path, str]]:
     """Yield each attribute that a filter at the end of the pipeline restricts, and the rest of its predicate."""
     plain = Schema(schema.root, terms=schema.terms, event_time=schema.event_time)
     for operator in reversed(service.pipeline):
-        if not isinstance(operator, operators.Filter):
+        if not isinstance(operator, operators.FilterOperator):
             return
         try:
             root = Filter(operator.text, plain, list(operator.params)).pushed

@@ -21,10 +21,10 @@ MAX_NAME = 64
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 MAX_REMOTE_VALUES = 5_000
-"""Of one stream or service that comes over the network: attributes, operators and whatever they hold. Each takes up to
-half a millisecond to check, again whenever definitions change."""
+"""YAML values of one stream or service that comes over HTTP. Each takes up to half a millisecond to check, again after
+every change of definitions."""
 MAX_REMOTE_TOTAL = 20_000
-"""Of all definitions that come in one request."""
+"""YAML values of all definitions of one request."""
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
 
 Defined = TypeVar("Defined", Stream, Service)
@@ -33,8 +33,8 @@ Defined = TypeVar("Defined", Stream, Service)
 def load(paths: Iterable[str | FilePath] | str | FilePath) -> Definitions:
     """Read the definitions of some files, which share their names.
 
-    Raises a `DefinitionError` with every problem. Paths of data files inside
-    are relative to the file that has them, and absolute in what comes back.
+    Paths of data files are relative to the file that names them; the result has absolute paths. Raises a
+    `DefinitionError` with every problem.
     """
     return _or_raise(*read(paths))
 
@@ -177,7 +177,7 @@ def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str
 
 
 def note_name(name: str, spot: Spot) -> None:
-    """Note what is wrong with the name of a stream or service."""
+    """Report a problem with the name of a stream or service at its spot."""
     if name.endswith((".quarantine", ".quarantine.replayed")):
         end = ".replayed" if name.endswith(".replayed") else ".quarantine"
         spot.blame(f"names that end in {end} are reserved for what a service refuses")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tidegate.services.check import ordered
 from tidegate.services.definitions import Definitions, Mask, Service
 from tidegate.services.findings import Findings
-from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Merge, Pattern, Project
+from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Merge, PatternOperator, Project
 
 
 def output_keys(definitions: Definitions) -> dict[str, str]:
@@ -38,7 +38,7 @@ def _key_after(service: Service, keys: Mapping[str, str | None]) -> str | None:
         match operator:
             case Merge():
                 key = key if all(keys.get(branch.stream) == key for branch in operator.inputs) else None
-            case Aggregate() | Incremental() | Pattern():
+            case Aggregate() | Incremental() | PatternOperator():
                 key = operator.by[0] if len(operator.by) == 1 else None
             case Join():
                 key = operator.on[0] if len(operator.on) == 1 else None

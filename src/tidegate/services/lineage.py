@@ -26,7 +26,7 @@ from tidegate.services.operators import (
     Lookup,
     Merge,
     Operator,
-    Pattern,
+    PatternOperator,
     Previous,
     Project,
 )
@@ -210,7 +210,7 @@ def _apply(operator: Operator, state: _State, inputs: Mapping[str, Lineage], ser
         case Previous():
             earlier = {name: state.get(source) for name, source in operator.attributes.items()}
             return replace(state, attributes={**state.attributes, **earlier})
-        case Pattern():
+        case PatternOperator():
             return _pattern(operator, state, service)
         case Enrich():
             columns = _union(map(state.get, operator.on)) | {(service, _TABLE)}
@@ -246,7 +246,7 @@ def _joined(state: _State, name: str, lineage: Lineage, on: tuple[str, ...]) -> 
     return _State(attributes, state.rest, passed, state.ids | other.ids)
 
 
-def _pattern(operator: Pattern, state: _State, service: str) -> _State:
+def _pattern(operator: PatternOperator, state: _State, service: str) -> _State:
     """Return the state after a pattern: each step holds whole events, and the id has the key and the time."""
     window: Origins = frozenset({(service, _WINDOW)})
     every = state.every()

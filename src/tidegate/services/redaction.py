@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from tidegate.services.definitions import Definitions, Files, Kafka, Mqtt, Path
+from tidegate.services.definitions import Definitions, Path
 from tidegate.services.findings import Findings
 from tidegate.services.operators import Custom, Enrich
+from tidegate.services.sources.registry import addresses_of
 
 HIDDEN = "***"
 """Replaces a secret."""
@@ -146,19 +147,11 @@ def note_secrets(definitions: Definitions, findings: Findings) -> None:
 
 def _texts(definitions: Definitions) -> Iterator[tuple[Path, str]]:
     for name, stream in definitions.streams.items():
-        at: Path = ("streams", name, "source")
-        match stream.source:
-            case Mqtt(topic, broker):
-                yield (*at, "mqtt", "broker"), broker
-                yield (*at, "mqtt", "topic"), topic
-            case Kafka(topic, brokers):
-                yield (*at, "kafka", "brokers"), brokers
-                yield (*at, "kafka", "topic"), topic
-            case Files(path):
-                yield (*at, "files", "path"), path
+        for path, text in addresses_of(stream.source):
+            yield ("streams", name, "source", *path), text
     for name, service in definitions.services.items():
         for n, operator in enumerate(service.pipeline):
-            at = ("services", name, "pipeline", n)
+            at: Path = ("services", name, "pipeline", n)
             match operator:
                 case Enrich(table):
                     yield (*at, "enrich", "jdbc", "url"), table.url or ""

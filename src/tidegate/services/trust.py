@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
-from typing import Literal
 
 from tidegate.errors import DefinitionError, SchemaError, SourceError, did_you_mean
 from tidegate.services import tables
-from tidegate.services.definitions import NONE, Definitions, Demo, Files, Kafka, Mqtt, Service, Stream
+from tidegate.services.definitions import NONE, Definitions, Demo, Files, Service, Stream
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Custom, Enrich, Operator, Table
 from tidegate.services.redaction import note_secrets
 from tidegate.services.roots import Confinement
+from tidegate.services.sources.declaration import ConnectionKind as ConnectionKind
+from tidegate.services.sources.registry import connection_of
 
-ConnectionKind = Literal["jdbc", "mqtt", "kafka"]
 Audience = tuple[str, ...]
 """Who may use a resource besides admins: names of keys, subjects of tokens, or `role:NAME`."""
 
@@ -106,12 +106,8 @@ def may_use_source(stream: Stream, allowed: Allowed) -> bool:
 def needs_trust(definition: Stream | Service) -> bool:
     """Return True if a definition imports code, reads files or connects to hosts that the profile does not list."""
     if isinstance(definition, Stream):
-        match definition.source:
-            case Files():
-                return True
-            case Kafka(connection=name) | Mqtt(connection=name):
-                return name is None
-        return False
+        connection = connection_of(definition.source)
+        return isinstance(definition.source, Files) or (connection is not None and connection[1] is None)
     return any(
         (isinstance(operator, Custom) and ":" in operator.function)
         or (isinstance(operator, Enrich) and operator.table.connection is None)
@@ -123,10 +119,10 @@ def note_unlisted(definitions: Definitions, resources: Resources, findings: Find
     """Report functions and connections that a trusted file names but the profile does not list."""
     allowed = resources.allowed(True, lambda _: True)
     for stream in definitions.streams.values():
-        if isinstance(stream.source, Kafka | Mqtt) and stream.source.connection is not None:
-            kind: ConnectionKind = "kafka" if isinstance(stream.source, Kafka) else "mqtt"
-            spot = Spot(None, ("streams", stream.name, "source", kind, "connection"), findings)
-            _note_connection(stream.source.connection, kind, allowed, spot)
+        match connection_of(stream.source):
+            case kind, str(name):
+                spot = Spot(None, ("streams", stream.name, "source", kind, "connection"), findings)
+                _note_connection(name, kind, allowed, spot)
     for service in definitions.services.values():
         for n, operator in enumerate(service.pipeline):
             spot = Spot(None, ("services", service.name, "pipeline", n), findings)
@@ -145,13 +141,11 @@ def _note_source(stream: Stream, allowed: Allowed, spot: Spot) -> None:
             problem = allowed.files.problem(path)
             if problem is not None:
                 spot.at("files", None).blame(problem)
-        case Kafka() | Mqtt():
-            kind: ConnectionKind = "kafka" if isinstance(stream.source, Kafka) else "mqtt"
-            at = spot.at(kind, None)
-            if stream.source.connection is None:
-                at.blame(_needs_connection(kind, allowed))
-            else:
-                _note_connection(stream.source.connection, kind, allowed, at.at("connection", None))
+    match connection_of(stream.source):
+        case kind, None:
+            spot.at(kind, None).blame(_needs_connection(kind, allowed))
+        case kind, str(name):
+            _note_connection(name, kind, allowed, spot.at(kind, None).at("connection", None))
 
 
 def _admit_service(service: Service, allowed: Allowed, findings: Findings) -> Service:

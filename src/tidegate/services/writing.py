@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from tidegate.model.units import duration_text, size_text
 from tidegate.services.definitions import (
     Access,
     Definitions,
-    Demo,
-    Files,
-    Http,
-    Kafka,
     Mask,
-    Mqtt,
     Retention,
     Service,
-    Source,
     Stream,
     StreamAccess,
 )
 from tidegate.services.operators.registry import operator_document
 from tidegate.services.operators.settings import without_empty
+from tidegate.services.sources.registry import source_document
 
 __all__ = ["operator_document", "to_dict"]
 
@@ -54,7 +48,7 @@ def _stream(stream: Stream) -> Document:
             partitions=stream.partitions if stream.partitions != 1 else None,
             constraints=dict(schema.constraints),
             terms=_terms(schema.terms),
-            source=_source(stream.source),
+            source=source_document(stream.source),
             retention=_retention(stream.retention),
             themes=list(stream.themes),
             description=stream.description,
@@ -72,30 +66,6 @@ def _stream_access(access: StreamAccess) -> Any:
 
 def _terms(terms: Mapping[str, Mapping[str, str]]) -> Document:
     return {name: dict(each) for name, each in terms.items()}
-
-
-def _source(source: Source) -> Document | None:
-    match source:
-        case Http():
-            return None
-        case Demo():
-            return {"demo": _short(source, "kind")}
-        case Files():
-            return {"files": _short(source, "path")}
-        case Kafka():
-            return {"kafka": _short(source, "topic")}
-        case Mqtt():
-            return {"mqtt": _short(source, "topic")}
-
-
-def _short(source: Any, main: str) -> Any:
-    """One field alone where the others have their defaults."""
-    changed = {
-        each.name: getattr(source, each.name)
-        for each in fields(source)
-        if each.name != main and getattr(source, each.name) != each.default
-    }
-    return {main: getattr(source, main), **changed} if changed else getattr(source, main)
 
 
 def _retention(retention: Retention) -> Any:

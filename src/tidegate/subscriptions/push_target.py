@@ -24,7 +24,13 @@ class PushTarget(ABC):
     __slots__ = ()
 
     kind: ClassVar[str]
-    """The name in documents and in the registry."""
+    """The name in documents and in the registry, and of the module in `tidegate.gateway.transports` that sends."""
+    fields: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """The fields that a document may set, with their JSON schemas. OpenAPI shows them."""
+    required_fields: ClassVar[tuple[str, ...]]
+    """Those of `fields` that a new target needs; a change may leave out any."""
+    shown_fields: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """The fields of `describe`, with their JSON schemas, without `secret`."""
     batch: int
     """The maximum number of events in one message."""
     secrets: tuple[str, ...]

@@ -19,7 +19,7 @@ MAX_URL = 2_000
 MAX_SECRETS = 4
 """Maximum number of secrets that sign at the same time: each makes the header of every request longer."""
 
-_FIELDS = ("url", "batch", "handshake")
+_WHOLE = {"type": "integer", "minimum": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,17 @@ class Webhook(PushTarget):
     """The gateway sends events to a URL, signed as Standard Webhooks says."""
 
     kind: ClassVar[str] = "webhook"
+    fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "url": {"type": "string", "maxLength": MAX_URL, "description": "http or https."},
+        "batch": {"type": "integer", "minimum": 1, "maximum": MAX_BATCH, "default": 1},
+        "handshake": {"type": "boolean", "default": True},
+    }
+    required_fields: ClassVar[tuple[str, ...]] = ("url",)
+    shown_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "url": {"type": "string"},
+        "batch": _WHOLE,
+        "secrets": _WHOLE,
+    }
 
     url: str
     secrets: tuple[str, ...] = ()
@@ -52,8 +63,8 @@ class Webhook(PushTarget):
         if not isinstance(value, Mapping):
             raise BadValue(f"expected an object with a url, not {value!r:.60}")
         for name in value:
-            if name not in _FIELDS:
-                hint = did_you_mean(name, _FIELDS) or f"; expected {', '.join(_FIELDS)}"
+            if name not in cls.fields:
+                hint = did_you_mean(name, cls.fields) or f"; expected {', '.join(cls.fields)}"
                 raise BadValue(f"unknown field {name!r}{hint}", f".{name}")
         old = previous if isinstance(previous, Webhook) else None
         batch = value.get("batch", old.batch if old else 1)

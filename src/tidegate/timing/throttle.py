@@ -7,7 +7,8 @@ from collections.abc import Callable
 from threading import Lock
 
 _MAX_KEYS = 1_000
-"""Keys that are remembered; with more, all are forgotten, and each may pass once again."""
+"""Keys that are remembered; with more, all are forgotten, and each may pass once again. A dict that is cleared, since
+the command line uses this module without the extra that brings `cachetools`."""
 
 
 class Throttle:

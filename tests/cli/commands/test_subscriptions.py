@@ -80,6 +80,16 @@ def test_webhook_is_added_with_a_secret_and_lists_its_dead_letters(world: World)
     assert run_json(world, "subscriptions", "change", id_, "--pull")["deliver"] == "pull"
 
 
+def test_push_target_is_added_and_changed_as_json(world: World) -> None:
+    target = {"webhook": {"url": "http://127.0.0.1:9/in", "handshake": False}}
+    added = run(world, "subscriptions", "add", "gps", "--deliver", json.dumps(target))
+    assert "secret: whsec_" in added.stderr
+    id_ = added.stdout.strip()
+    assert run_json(world, "subscriptions", "show", id_)["deliver"]["webhook"]["url"] == "http://127.0.0.1:9/in"
+    changed = run_json(world, "subscriptions", "change", id_, "--deliver", '{"webhook": {"batch": 7}}')
+    assert changed["deliver"]["webhook"]["batch"] == 7
+
+
 def test_latest_and_every_deliver_the_newest_event_of_each_key(world: World) -> None:
     result = run(world, "subscribe", "gps", "--latest", "vid", "--max", "10", "--select", "vid")
     assert len({json.loads(line)["vid"] for line in result.stdout.splitlines()}) == 10
@@ -96,6 +106,9 @@ def test_latest_and_every_deliver_the_newest_event_of_each_key(world: World) -> 
         (["subscriptions", "change", "s"], "expected something to change"),
         (["subscriptions", "add", "gps", "speed > 1", "--filter", "speed > 2"], "expected one filter"),
         (["subscriptions", "add", "gps", "--every", "often"], "expected a length of time"),
+        (["subscriptions", "add", "gps", "--deliver", "mqtt"], "--deliver: expected JSON such as"),
+        (["subscriptions", "add", "gps", "--deliver", "[]"], "--deliver: expected JSON such as"),
+        (["subscriptions", "change", "s", "--pull", "--deliver", "{}"], "expected one of --deliver, --webhook and"),
     ],
 )
 def test_invalid_options_are_refused_with_a_reason(world: World, words: list[str], problem: str) -> None:

@@ -127,7 +127,8 @@ def test_access_requires_a_caller_beyond_loopback_or_by_the_profile(
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),
         ("master: spark://head:7077", "use Kafka for the log"),
         ("master: [", "expected a profile in YAML: line 1: "),
-        ("webhooks: yes please", "webhooks: expected {allow_private: true or false}, not 'yes please'"),
+        ("webhooks: {retry: {attempts: 0}}", "webhooks.retry.attempts: expected a whole number from 1 to 1,000, not 0"),
+        ("webhooks: yes please", "webhooks: expected a map with allow_private, timeout, retry, not 'yes please'"),
         ("registry: mysql://me:hush@head/db", "registry: expected postgresql://user:password@host:port/database, or {"),
         ("registry: 'postgresql://[me:hush'", "registry: expected postgresql://user:password@host:port/database, or {"),
         ("registry: {url: 'postgresql://me@head/db', pasword: hush}", "registry: expected postgresql://"),
@@ -192,7 +193,7 @@ def test_password_of_the_registry_is_in_the_url_or_referenced(tmp_path: Path, mo
     def address(registry: str) -> str:
         path.write_text(f"registry: {registry}\nwebhooks: {{allow_private: true}}\n")
         profile = load_profile(str(path))
-        assert profile.allow_private_webhooks
+        assert profile.webhooks.allow_private
         assert profile.database is not None
         assert "hush" not in repr(profile)
         return profile.database.address()

@@ -39,7 +39,7 @@ from tidegate.federation.routes.messages import to_json
 from tidegate.federation.routes.table import MAX_STEP_FILTERS
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, RetentionLimits, SegmentLog
-from tidegate.logs.lost import JOINT, told
+from tidegate.logs.gap_records import SYNC_RECORD, with_gaps
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.matching import Matcher
 from tidegate.model import Enum, Schema
@@ -108,11 +108,11 @@ class Side:
             read = self.log.read(service, self.log.begin(service), 100_000)
         except LogError:
             return []
-        return [orjson.loads(record)["n"] for record in told(read).records]
+        return [orjson.loads(record)["n"] for record in with_gaps(read).records]
 
     def gaps(self, service: str) -> int:
         """How often a reader of a mirror is told that something is missing."""
-        return len(told(self.log.read(service, self.log.begin(service), 100_000)).gaps)
+        return len(with_gaps(self.log.read(service, self.log.begin(service), 100_000)).gaps)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Federation]:
@@ -412,7 +412,7 @@ def test_repeated_sync_requests_do_not_add_a_record_each(tmp_path: Path) -> None
             near.history.read = past  # type: ignore[method-assign]
             await until(lambda: near.sync_point("numbers@there", None) is not None, "it to be joined")
             notes = here.log.read("numbers@there", here.log.begin("numbers@there"), 100).records
-            assert notes in ((JOINT,), (JOINT, JOINT))
+            assert notes in ((SYNC_RECORD,), (SYNC_RECORD, SYNC_RECORD))
 
     asyncio.run(run())
 

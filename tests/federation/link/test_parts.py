@@ -28,8 +28,8 @@ from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, RetentionLimits, SegmentLog
+from tidegate.logs.gap_records import SYNC_RECORD, GapRecord, parse_gap_record, with_gaps
 from tidegate.logs.kafka import generation_of
-from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
 from tidegate.services import Service
 
@@ -231,16 +231,16 @@ def test_mirror_closed_while_matching_appends_before_it_reports_progress(
 def test_lost_events_are_one_gap_record_in_a_mirror(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
-    lost = Lost("gps@a/g1/p0", 10, 40)
-    assert mirror.append([record(0), lost.note(), record(4)], "", lambda _: []) == (0, 2, 0, 0)
-    assert mirror.append([lost.note(), record(2), record(6)], "") == (1, 0, 1, 0)
+    lost = GapRecord("gps@a/g1/p0", 10, 40)
+    assert mirror.append([record(0), lost.encode(), record(4)], "", lambda _: []) == (0, 2, 0, 0)
+    assert mirror.append([lost.encode(), record(2), record(6)], "") == (1, 0, 1, 0)
     assert Mirror(log, "gps@a").marks == mirror.marks == {"gps@a/g1/p0": 60}
-    read = told(log.read("gps@a", log.begin("gps@a"), 10))
+    read = with_gaps(log.read("gps@a", log.begin("gps@a"), 10))
     assert read.records == (record(6),)
     assert read.gaps == (Gap("p0", 10, 40, at_origin=True),)
-    anew = Lost("gps@a/g2/p0", 0, 0).note()
+    anew = GapRecord("gps@a/g2/p0", 0, 0).encode()
     assert mirror.append([anew, record(0, "g2"), anew], "") == (1, 0, 0, 0)
-    assert len(told(log.read("gps@a", log.begin("gps@a"), 10)).gaps) == 2
+    assert len(with_gaps(log.read("gps@a", log.begin("gps@a"), 10)).gaps) == 2
     log.close()
 
 
@@ -258,7 +258,7 @@ def test_lost_events_are_one_gap_record_in_a_mirror(tmp_path: Path) -> None:
 )
 def test_malformed_gap_record_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a gap record, not {said!r}")):
-        read_note(said)
+        parse_gap_record(said)
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_mirror_position_is_translated_to_origin_position(
             joint = SyncPoint(log.end("gps@a"), log.end("gps"))
             there = log.end("gps")
         if n == notes:
-            log.append("gps@a", "0", [JOINT])
+            log.append("gps@a", "0", [SYNC_RECORD])
         at = log.end("gps")
         log.append("gps", partition, [b'{"_id":"%d","speed":1.0}' % n])
         if is_wanted:
@@ -423,7 +423,7 @@ def test_mirror_position_is_translated_to_origin_position(
     place, reached = joint.mirror, dict(there.offsets)
     while seen and (read := log.read("gps@a", place, 1)).records:
         place, seen = read.cursor, seen - 1
-        if read.records[0] != JOINT:
+        if read.records[0] != SYNC_RECORD:
             _, partition, offset = origin_position(read.records[0])
             reached[partition] = offset + 1
     found = at_origin(log, "gps@a", joint, place)
@@ -487,23 +487,23 @@ def test_need_starts_at_its_sync_point_or_that_of_a_covering_need() -> None:
 
 
 def test_need_lingers_after_its_last_holder_left() -> None:
-    told: list[tuple[str, str, str | None]] = []
-    needs = Needs(lambda *said: told.append((*said[:2], None if said[2] is None else str(said[2]))), 10.0)
+    changes: list[tuple[str, str, str | None]] = []
+    needs = Needs(lambda *said: changes.append((*said[:2], None if said[2] is None else str(said[2]))), 10.0)
     fast, slow = Filter("speed > 60", SCHEMA), Filter("speed < 9", SCHEMA)
     needs.hold("x", "gps@a", fast)
     needs.hold("y", "gps@a", fast)
-    assert told == [("gps@a", "need-1", "speed > 60")]
+    assert changes == [("gps@a", "need-1", "speed > 60")]
     needs.release("x")
     needs.hold("y", "gps@a", slow)
     needs.expire(0)
     needs.expire(9)
     needs.hold("z", "gps@a", fast)
     needs.expire(20)
-    assert told[1:] == [("gps@a", "need-2", "speed < 9")]
+    assert changes[1:] == [("gps@a", "need-2", "speed < 9")]
     needs.release("z")
     needs.expire(20)
     needs.expire(30)
-    assert told[2:] == [("gps@a", "need-1", None)]
+    assert changes[2:] == [("gps@a", "need-1", None)]
     needs.drop("gps@a")
-    assert told[3:] == [("gps@a", "need-2", None)]
+    assert changes[3:] == [("gps@a", "need-2", None)]
     assert needs.filters() == {}

@@ -26,7 +26,7 @@ from tidegate.federation.link.keys import (
 from tidegate.federation.link.offers import within_bounds
 from tidegate.federation.link.signing import Signer, Verifier, sign_offer, sign_records, split, time_of
 from tidegate.federation.routes.topology import MAX_HOPS, MAX_PATHS, paths_for
-from tidegate.logs.lost import Lost
+from tidegate.logs.gap_records import GapRecord
 
 KEY, OTHER = new_key(), new_key()
 NOW = 1_000_000.0
@@ -61,7 +61,7 @@ def test_record_with_any_changed_byte_does_not_verify(count: int, data: st.DataO
 
 
 def test_gap_record_is_signed_like_an_event() -> None:
-    (signed,) = sign_records([Lost("gps@a/g1/p0", 3, 9).note()], KEY, NOW)
+    (signed,) = sign_records([GapRecord("gps@a/g1/p0", 3, 9).encode()], KEY, NOW)
     assert accepted(Verifier([KEY]), signed)
     assert not accepted(Verifier([KEY]), signed.replace(b"3,9", b"3,99"))
 

@@ -8,7 +8,7 @@ import httpx
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.gateway.gateway import SILENT_AFTER_S
+from tidegate.gateway.service_status import SILENT_AFTER_S
 
 
 def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None:

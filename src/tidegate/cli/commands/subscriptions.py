@@ -17,6 +17,7 @@ Id = Annotated[str, typer.Argument(help="The subscription's id, as `tidegate sub
 Filter = Annotated[str | None, typer.Option("--filter", help='Only events that match; "": all events.')]
 Params = Annotated[list[str] | None, typer.Option("--param", help="Values of %0, %1, ...; may be repeated.")]
 Hook = Annotated[str | None, typer.Option("--webhook", help="Send events to this URL.")]
+Deliver = Annotated[str | None, typer.Option("--deliver", metavar="JSON", help="A push target: {KIND: {...}}.")]
 Select = Annotated[str | None, typer.Option("--select", help="Attributes, separated by commas.")]
 Every = Annotated[str | None, typer.Option("--every", help="At most one event, the latest, per key in this interval.")]
 KeyOf = Annotated[str | None, typer.Option("--every-key", help="The attribute that --every groups events by.")]
@@ -82,6 +83,7 @@ def add(
     filter_: Filter = None,
     param: Params = None,
     webhook: Hook = None,
+    deliver: Deliver = None,
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="The maximum number of events in one webhook request.")
     ] = 1,
@@ -98,9 +100,10 @@ def add(
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Add a subscription and print its id; for a webhook also its secret, which is shown only once."""
+    """Add a subscription and print its id; for a push target also its secret, which is shown only once."""
     if filter_argument is not None and filter_ is not None:
         raise typer.BadParameter("expected one filter, not one after the service and another with --filter")
+    target = _target(deliver, webhook)
     hook = None if webhook is None else {"url": webhook, "batch": batch, "handshake": handshake}
     with gateway_client.connect(url, key) as client:
         created = client.create_subscription(
@@ -108,6 +111,7 @@ def add(
             filter_ if filter_argument is None else filter_argument,
             params=[_value(text) for text in param or ()],
             webhook=hook,
+            deliver=target,
             since=since,
             select=select,
             format="plain" if plain else "cloudevents",
@@ -119,8 +123,9 @@ def add(
         typer.echo(json.dumps(created, indent=2))
         return
     typer.echo(created["id"])
-    if webhook is not None:
-        typer.echo(f"secret: {created['deliver']['webhook']['secret']}", err=True)
+    for described in created["deliver"].values() if isinstance(created["deliver"], dict) else ():
+        if "secret" in described:
+            typer.echo(f"secret: {described['secret']}", err=True)
 
 
 @app.command("change")
@@ -129,6 +134,7 @@ def change(
     filter_: Filter = None,
     param: Params = None,
     webhook: Hook = None,
+    deliver: Deliver = None,
     pull: Annotated[
         bool, typer.Option("--pull", help="Deliver to clients that connect, no longer by webhook.")
     ] = False,
@@ -145,6 +151,7 @@ def change(
         "filter": filter_,
         "params": None if param is None else [_value(text) for text in param],
         "webhook": webhook,
+        "deliver": _target(deliver, "--pull" if pull else webhook),
         "select": select,
         "every": None if every is None else durations.seconds(every),
         "key": every_key,
@@ -258,9 +265,27 @@ def _value(text: str) -> Any:
     return value if isinstance(value, str | int | float | bool) else text
 
 
+def _target(deliver: str | None, other: str | None) -> dict[str, Any] | None:
+    """Parse `--deliver`. Raises a `BadParameter` for other text than an object, and for two ways of delivery."""
+    if deliver is None:
+        return None
+    if other is not None:
+        raise typer.BadParameter("expected one of --deliver, --webhook and --pull")
+    try:
+        target = json.loads(deliver)
+    except ValueError:
+        target = None
+    if not isinstance(target, dict):
+        raise typer.BadParameter(f'--deliver: expected JSON such as {{"webhook": {{"url": "..."}}}}, not {deliver!r}')
+    return target
+
+
 def _delivery(subscription: dict[str, Any]) -> str:
     deliver = subscription["deliver"]
-    return deliver if isinstance(deliver, str) else str(deliver["webhook"]["url"])
+    if isinstance(deliver, str):
+        return deliver
+    kind, target = next(iter(deliver.items()))
+    return str(target.get("url", kind))
 
 
 def _print(subscription: dict[str, Any], as_json: bool) -> None:

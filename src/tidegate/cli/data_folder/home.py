@@ -37,7 +37,7 @@ MASK_KEY = "TIDEGATE_MASK_KEY"
 
 @dataclass(frozen=True)
 class Home:
-    """A data folder and its profile. Creating one opens nothing; each method opens what it names."""
+    """A data folder and its profile. The constructor opens nothing; each method opens the part that it names."""
 
     folder: Path
     profile: Profile = field(default_factory=Profile)

@@ -15,13 +15,13 @@ from tidegate.errors import ClientError
 from tidegate.model import timestamps
 
 LATENCY_WINDOW_S = 5.0
-"""Latencies are of the last seconds only: at the start the JVM compiles, and services work off a backlog."""
+"""Latencies are of the last seconds only: at first the JVM compiles, and services have a backlog."""
 _TIMEOUT_S = 5.0
 
 
 @dataclass
 class DemoSubscriber:
-    """One subscriber, and what it has received. Its own thread writes it."""
+    """One subscriber with its counters. Its own thread updates them."""
 
     kind: str
     service: str

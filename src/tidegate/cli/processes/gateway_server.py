@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ def serve(
             IngestWorker(partial(Home.log, home), ingest),
             SCHEMA,
             needs_keys=access.requires(is_loopback=is_loopback(host)),
-            durable=_durable_settings(home, private),
+            durable=durable_settings(home, private),
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
@@ -98,12 +99,27 @@ def _ignore_port(_: int) -> None:
     """Print nothing: the parent process prints the address."""
 
 
-def _durable_settings(home: Home, private: bool) -> DurableSettings:
+def durable_settings(home: Home, private: bool) -> DurableSettings:
+    """Return the settings of durable subscriptions: the defaults, changed by `webhooks` of the profile.
+
+    `private`: allow webhooks to addresses that are not public, even if the profile does not.
+    """
+    from tidegate.delivery.push.context import PushSettings
     from tidegate.gateway.subscriptions.durable import DurableSettings
     from tidegate.gateway.transports.webhook import WebhookSettings
 
-    allow_private = private or home.profile.allow_private_webhooks
-    return DurableSettings(webhooks=WebhookSettings(allow_private=allow_private))
+    profile = home.profile.webhooks
+    push, webhooks = PushSettings(), WebhookSettings(allow_private=private or profile.allow_private)
+    first_retry_s = profile.first_retry_s or push.first_retry_s
+    return DurableSettings(
+        push=replace(
+            push,
+            first_retry_s=first_retry_s,
+            max_retry_s=profile.max_retry_s or max(push.max_retry_s, first_retry_s),
+            max_attempts=profile.max_attempts or push.max_attempts,
+        ),
+        webhooks=replace(webhooks, timeout_s=profile.timeout_s or webhooks.timeout_s),
+    )
 
 
 def _handle_end(*, child: bool) -> None:

@@ -1,4 +1,4 @@
-"""Makes Ctrl-C end a blocking call, at whatever moment the signal arrives."""
+"""Makes Ctrl-C end a blocking call, also if the signal arrives just before the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPEAT_INTERVAL_S = 0.3
 
 @contextmanager
 def prompt_interrupts() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` soon after Ctrl-C, whatever the main thread does.
+    """Raise `KeyboardInterrupt` soon after Ctrl-C, even if the main thread blocks.
 
     Python sees a signal only between two of its own instructions. One that comes just before a call that blocks is seen
     when the call returns, for an idle stream many seconds later; one that is raised inside a destructor is lost. So a

@@ -21,6 +21,7 @@ from tidegate.cli.profile.roots import read_roots
 from tidegate.cli.profile.secrets import SecretsSettings, read_secrets
 from tidegate.cli.profile.spark import SparkSettings, read_spark
 from tidegate.cli.profile.tls import TlsProfile, read_tls
+from tidegate.cli.profile.webhooks import WebhookProfile, read_webhooks
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
 from tidegate.logs.factory import FileLogSettings, LogSettings
@@ -46,8 +47,8 @@ class Profile:
     """True if the data folder is the same on every machine of the cluster."""
     database: Database | None = None
     """The registry's PostgreSQL database; None for a SQLite file in the data folder."""
-    allow_private_webhooks: bool = False
-    """True if webhooks may go to addresses that are not public."""
+    webhooks: WebhookProfile = field(default_factory=WebhookProfile)
+    """Which addresses webhooks may have, and how failed messages are retried."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """How callers of the gateway authenticate, and their quotas."""
     semantics: str | None = None
@@ -117,7 +118,6 @@ def _profile(document: Any, path: str) -> Profile:
     if not isinstance(shared, bool):
         raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
     database = read_database(document["registry"], path) if document.get("registry") is not None else None
-    private = _allow_private(document.get("webhooks"), path)
     access = read_access(document.get("access"), path)
     semantics = document.get("semantics")
     if not isinstance(semantics, str | None):
@@ -128,7 +128,7 @@ def _profile(document: Any, path: str) -> Profile:
         log,
         shared,
         database,
-        private,
+        read_webhooks(document.get("webhooks"), path),
         access,
         semantics,
         limits=read_limits(document.get("limits"), path),
@@ -143,15 +143,6 @@ def _profile(document: Any, path: str) -> Profile:
     )
     spark.need_secret(master, path)
     return profile
-
-
-def _allow_private(webhooks: Any, path: str) -> bool:
-    match webhooks:
-        case None:
-            return False
-        case {"allow_private": bool(allowed), **more} if not more:
-            return allowed
-    raise EnvironmentProblem(f"{path}: webhooks: expected {{allow_private: true or false}}, not {webhooks!r}")
 
 
 def _reason(error: Exception) -> str:

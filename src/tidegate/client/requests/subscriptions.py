@@ -45,6 +45,7 @@ def create(
     filter_: str | Filter | None,
     params: Sequence[Any],
     webhook: str | Mapping[str, Any] | None,
+    deliver: str | Mapping[str, Any] | None,
     cursor: str | None,
     since: Since | None,
     select: str | Sequence[str] | None,
@@ -54,11 +55,16 @@ def create(
     idle: float | None,
     description: str,
 ) -> ApiRequest:
-    """Create a subscription. Fields without a value are left out, so that the gateway's defaults apply."""
+    """Create a subscription. Fields without a value are left out, so that the gateway's defaults apply.
+
+    Raises `ValueError` for a webhook together with another way of delivery.
+    """
+    if webhook is not None and deliver is not None:
+        raise ValueError("expected webhook or deliver, not both")
     fields: dict[str, Any] = {
         "filter": None if filter_ is None else str(filter_),
         "params": param_list(params) or None,
-        "deliver": None if webhook is None else _deliver(webhook),
+        "deliver": deliver if webhook is None else _deliver(webhook),
         "select": None if select is None else _names(select),
         "format": format_,
         "every": every,

@@ -41,6 +41,7 @@ class SubscriptionCalls:
         *,
         params: Sequence[Any] = (),
         webhook: str | Mapping[str, Any] | None = None,
+        deliver: str | Mapping[str, Any] | None = None,
         cursor: str | None = None,
         since: Since | None = None,
         select: str | Sequence[str] | None = None,
@@ -53,9 +54,10 @@ class SubscriptionCalls:
         """Create a durable subscription and return it with its `id`. Read it with `consume`, or set a `webhook`.
 
         `webhook` is a URL, or a mapping with `url`, `batch` and `handshake`. Only this answer has the webhook's secret.
+        `deliver` is any other way of delivery, as the API takes it: `"pull"`, or a push target by its kind.
         """
         request = subscription_requests.create(
-            service, filter, params, webhook, cursor, since, select, format, every, key, idle, description
+            service, filter, params, webhook, deliver, cursor, since, select, format, every, key, idle, description
         )
         return self._connection.send(request)
 

@@ -4,5 +4,5 @@
 subscription that this gateway has a lease on. A target that does not answer delays only its own subscription.
 
 To add a push target: a `PushTarget` in `tidegate.subscriptions`, listed in `PUSH_TARGETS`, says which fields it has and
-how they are checked and shown; a `PushTransport` in the gateway, listed beside the webhook's, sends.
+how they are checked and shown. The module of the same name in `tidegate.gateway.transports` sends.
 """

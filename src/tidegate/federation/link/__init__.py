@@ -1,7 +1,7 @@
-"""Broker to broker over WebSocket: who they are, what they ask for, the events themselves, once each.
+"""Links between brokers over WebSocket: authentication, routes, and the forwarding of events, each once.
 
-`Federation` holds a broker's links. It knows no HTTP server and no subscriber: whoever runs it hands it sockets,
-tells it what is needed, and says what each neighbour may see.
+`Federation` holds the links of one broker. It knows no HTTP server and no subscriber: its caller passes it connected
+sockets, requests the filters that subscribers need, and states which services each neighbour may see (`LocalServices`).
 """
 
 from tidegate.federation.link.context import LocalServices

@@ -1,4 +1,4 @@
-"""The services that brokers offer each other: which offers of neighbours are accepted, and what is offered to them."""
+"""The services that brokers offer each other: accepts the offers of neighbours, and sends them ours."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ class Catalog:
     # Offers to neighbours --------------------------------------------------------------
 
     def send_all(self) -> None:
-        """Send every neighbour its offers if they have changed, and forward only what it may still have."""
+        """Send every neighbour its offers if they have changed. Stop forwarding services that it may no longer see."""
         for neighbour in self._context.neighbours.values():
             if neighbour.session is not None:
                 self.send(neighbour)
                 self._forwarding.update_all(neighbour)
 
     def send(self, neighbour: Neighbour) -> None:
-        """Send a neighbour our services and those that we pass on, if they differ from what it was sent last."""
+        """Send a neighbour our services and those that we pass on, if they differ from the last offers that we sent."""
         context = self._context
         own = context.signer.offers(context.local.offers(neighbour.link))
         onward = [self._passed_on(other, neighbour) for other in context.neighbours.values() if other is not neighbour]

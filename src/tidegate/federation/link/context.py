@@ -59,6 +59,6 @@ class LinkContext:
         return remote is not None and remote.via == neighbour
 
     def via(self, service: str) -> Neighbour | None:
-        """Return the neighbour that passes a service on to us. None: nobody does, or its link was removed."""
+        """Return the neighbour that passes a service on to us. None: there is none, or its link was removed."""
         remote = self.remotes.get(service)
         return None if remote is None else self.neighbours.get(remote.via)

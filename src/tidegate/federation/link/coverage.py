@@ -1,9 +1,9 @@
-"""Sync points: from where on a mirror has all events of a filter, and where that is at the origin.
+"""Sync points: the position after which a mirror has all events of a filter, and the same position at the origin.
 
-A mirror has the events that were requested, from the moment they were requested. For each filter the origin says from
-where on it forwards it; everything before that is history. The same position in both streams is a sync point. From a
-sync point on, the records of the mirror tell which position of the origin each position of the mirror is, so a
-subscriber can continue in the origin's history with a cursor of the mirror.
+A mirror has the events that were requested, from the moment of the request. For each filter the origin states the
+position at which it starts to forward; all earlier events are history. A sync point is that position in both streams.
+After a sync point, each record of the mirror states its position at the origin. So a subscriber can continue in the
+origin's history with a cursor of the mirror.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.federation.link.forwarder import reaches
 from tidegate.federation.link.history import BEGINNING, MAX_PAGE_RECORDS, SIGN
 from tidegate.federation.link.records import origin_position
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import JOINT, is_gap
+from tidegate.logs.gap_records import SYNC_RECORD, is_gap_record
 
 MAX_SYNC_POINTS = 16
 """Sync points per mirror: the first, which precedes all others, and the newest, from which the least is read."""
@@ -97,13 +97,13 @@ def at_origin(log: EventLog, mirror: str, point: SyncPoint | None, cursor: Curso
             read = log.read(mirror, at, MAX_PAGE_RECORDS)
             unknown.update(gap.partition for gap in read.gaps)
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
-                if offset >= cursor.offsets.get(partition, 0) or record == JOINT:
+                if offset >= cursor.offsets.get(partition, 0) or record == SYNC_RECORD:
                     continue
                 source, origin_partition, origin_offset = origin_position(record)
                 if source.split("/")[1] != generation:  # the origin's stream was deleted and created again
                     generation, offsets, marks = source.split("/")[1], {}, {}
                 offsets[origin_partition], marks[origin_partition] = origin_offset + 1, origin_offset
-                if is_gap(record):  # no record was there, so there is none to check at this offset
+                if is_gap_record(record):  # no record was there, so there is none to check at this offset
                     del marks[origin_partition]
                 unknown.discard(partition)
             if not read.records and not read.gaps:

@@ -143,15 +143,15 @@ class Federation:
     # Subscriptions to other brokers' services ------------------------------------------------
 
     def hold(self, holder: Hashable, service: str, filter_: Filter | None) -> None:
-        """Request the events of a filter for a holder, in place of what it held before. None: all events."""
+        """Request the events of a filter for a holder, in place of its previous filter. None: all events."""
         self._subscriptions.hold(holder, service, filter_)
 
     def release(self, holder: Hashable) -> None:
-        """Remove what a holder held. Its filter is still requested for `LinkSettings.linger_s`."""
+        """Release the filter of a holder. It is still requested for `LinkSettings.linger_s`."""
         self._subscriptions.release(holder)
 
     def sync_point(self, service: str, filter_: Filter | None) -> SyncPoint | None:
-        """Return from where on a mirror has all events of a filter. None: unknown, or there is no such service."""
+        """Return the position after which a mirror has all events of a filter; None if it or the service is unknown."""
         return self._subscriptions.sync_point(service, filter_)
 
     async def wait_for_sync_point(self, service: str, filter_: Filter | None, timeout_s: float) -> bool:

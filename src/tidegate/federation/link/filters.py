@@ -1,4 +1,4 @@
-"""Filters as they are stored in the registry and sent in requests for history."""
+"""The JSON form of filters, in the registry and in requests for history."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.routes import Adaptive, TableState
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.logs.lost import JOINT, Lost, is_gap, is_note
+from tidegate.logs.gap_records import SYNC_RECORD, GapRecord, is_control_record, is_gap_record
 from tidegate.model import Schema
 from tidegate.model.hashed_ids import HashedIds
 
@@ -37,7 +37,7 @@ BATCHING_DELAY_S = 0.001
 RETRY_INTERVAL_S = 0.2
 """Between two attempts to read a stream that does not exist yet, or that fails."""
 POSITION_INTERVAL_S = 0.5
-"""How often a neighbour that gets no events is told how far its filters were evaluated."""
+"""Interval between two position messages to a neighbour that gets no events: how far its filters were evaluated."""
 
 _log = structlog.get_logger("tidegate.link")
 
@@ -166,7 +166,7 @@ class Forwarder:
         return ResumePoint(self._sent_cursor, self._begin.marks) if self.has_begun else self._begin
 
     def confirm(self, events: int, dropped: int) -> None:
-        """Note that the neighbour has taken a batch and dropped some of its events, which nobody there wants."""
+        """Note that the neighbour has taken a batch, and dropped those of its events that no filter there requests."""
         self.is_confirmed = True
         policy = self._policy
         if policy is not None and events:
@@ -179,7 +179,7 @@ class Forwarder:
         self._release()
 
     def _release(self) -> None:
-        with suppress(ValueError):  # nothing is in flight: the neighbour confirms what it was not sent
+        with suppress(ValueError):  # nothing is in flight: the neighbour confirms a batch that was not sent
             self._in_flight.release()
 
     # The thread ----------------------------------------------------------------------
@@ -297,14 +297,18 @@ class Forwarder:
     def _select(self, read: Read) -> tuple[list[bytes], bool]:
         """Return the records to send, and whether some of them may match no filter. Gap records are always sent."""
         records: Sequence[bytes] = read.records
-        has_notes = not self.supply.is_own and any(map(is_note, records))
-        events = [n for n, record in enumerate(records) if not is_note(record)] if has_notes else range(len(records))
+        has_notes = not self.supply.is_own and any(map(is_control_record, records))
+        events = (
+            [n for n, record in enumerate(records) if not is_control_record(record)]
+            if has_notes
+            else range(len(records))
+        )
         matched, is_coarse = self._match([records[n] for n in events] if has_notes else records)
         self.stopped += len(events) - len(matched)
-        gaps = [n for n, record in enumerate(records) if is_gap(record)] if has_notes else []
+        gaps = [n for n, record in enumerate(records) if is_gap_record(record)] if has_notes else []
         indices = sorted([*gaps, *(events[n] for n in matched)]) if has_notes else matched
         selected = self._outgoing(read, indices)
-        self.forwarded += sum(not is_gap(record) for record in selected) if gaps else len(selected)
+        self.forwarded += sum(not is_gap_record(record) for record in selected) if gaps else len(selected)
         return selected, is_coarse
 
     def _gaps_of_recreated_stream(self, begin: Cursor) -> list[bytes]:
@@ -312,7 +316,7 @@ class Forwarder:
         if not self.supply.is_own:
             self._open_gaps.update(begin.offsets)
             return []
-        return [Lost(self._source(begin, partition), 0, at).note() for partition, at in begin.offsets.items()]
+        return [GapRecord(self._source(begin, partition), 0, at).encode() for partition, at in begin.offsets.items()]
 
     def _gaps(self, read: Read) -> list[bytes]:
         """Return gap records for events that expired before they were read.
@@ -321,15 +325,18 @@ class Forwarder:
         """
         self.gaps += len(read.gaps)
         if self.supply.is_own:
-            return [Lost(self._source(read.cursor, each), at, to).note() for each, at, to, _ in map(astuple, read.gaps)]
+            return [
+                GapRecord(self._source(read.cursor, each), at, to).encode()
+                for each, at, to, _ in map(astuple, read.gaps)
+            ]
         self._open_gaps.update(gap.partition for gap in read.gaps)
         gaps = []
         for record, (partition, _) in zip(read.records, read.places, strict=True) if self._open_gaps else ():
-            if partition in self._open_gaps and record != JOINT:
+            if partition in self._open_gaps and record != SYNC_RECORD:
                 self._open_gaps.discard(partition)
                 source, _, offset = origin_position(record)
-                if not is_gap(record):
-                    gaps.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
+                if not is_gap_record(record):
+                    gaps.append(GapRecord(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).encode())
         return gaps
 
     def _source(self, cursor: Cursor, partition: str) -> str:

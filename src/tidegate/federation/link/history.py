@@ -1,6 +1,6 @@
-"""History of other brokers' services: what was published before a mirror has it, read from the origin by pages.
+"""History of other brokers' services: the events before the beginning of a mirror, read from the origin in pages.
 
-A position in history is a cursor whose generation starts with `@`, so a subscriber can come back with it:
+A position in history is a cursor whose generation starts with `@`, so a subscriber can resume from it:
 
     ["@", {}]                               the beginning
     ["@", {"@": 1767225600000000}]          a time, in microseconds since 1970
@@ -22,7 +22,7 @@ from tidegate.federation.link.signing import Verifier
 from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.logs.lost import JOINT, Lost, is_gap, read_note
+from tidegate.logs.gap_records import SYNC_RECORD, GapRecord, is_gap_record, parse_gap_record
 
 SIGN = "@"
 """The first character of the generation of a position in history. No generation of a log starts with it."""
@@ -60,7 +60,7 @@ class HistoryPage:
     until: Cursor | None
     """The cursor at the origin where history ends and forwarded events begin. None: there is no stream yet."""
     is_last: bool
-    lost: Sequence[Lost] = ()
+    lost: Sequence[GapRecord] = ()
     """Gaps: events that have expired or were refused."""
 
 
@@ -100,9 +100,9 @@ def read_page(
     seen = place.offsets if place.generation == generation else {}
     read = _read_some(log, supply.stream, at)
     source = f"{supply.service}/{at.generation}"
-    lost = [Lost(f"{source}/{each.partition}", each.missed_from, each.resumed_at) for each in read.gaps]
+    lost = [GapRecord(f"{source}/{each.partition}", each.missed_from, each.resumed_at) for each in read.gaps]
     if not exists:
-        lost = [Lost(f"{source}/{partition}", 0, offset) for partition, offset in at.offsets.items()]
+        lost = [GapRecord(f"{source}/{partition}", 0, offset) for partition, offset in at.offsets.items()]
     if until.generation != at.generation:  # the stream was just created again, and the mirror has all of it
         return HistoryPage([], place, place, until, is_last=True, lost=lost)
     records = []
@@ -136,8 +136,8 @@ def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str)
         is_last = bool(head["last"])
     except (KeyError, TypeError, ValueError, AttributeError, CursorError) as exc:
         raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
-    lost = [read_note(each) for each in records if is_gap(each)]
-    return HistoryPage([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
+    lost = [parse_gap_record(each) for each in records if is_gap_record(each)]
+    return HistoryPage([each for each in records if not is_gap_record(each)], start, end, until, is_last, lost)
 
 
 def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier | None) -> tuple[HistoryPage, int]:
@@ -161,7 +161,7 @@ def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier |
             marks[partition] = offset + 1
             records.append(record)
         else:
-            lost.append(Lost(source, offset, offset + 1))
+            lost.append(GapRecord(source, offset, offset + 1))
     if len(records) == len(page.records):
         return page, 0
     return replace(page, records=records, lost=lost), len(page.records) - len(records)
@@ -196,7 +196,7 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
         beyond: set[str] = set()
         while (read := log.read(mirror, at, MAX_PAGE_RECORDS)).records:
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
-                if partition not in beyond and record != JOINT:
+                if partition not in beyond and record != SYNC_RECORD:
                     offsets[partition] = offset
                     source, part, origin_offset = origin_position(record)
                     is_new_generation = source.split("/")[1] != until.generation

@@ -103,7 +103,7 @@ class HistoryExchange:
         return head, [record for record in records if record]
 
     async def receive_page(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
-        """Hand a page to the request that waits for it. A page that nobody waits for is charged to the neighbour."""
+        """Pass a page to the request that waits for it. A page that was not requested is charged to the neighbour."""
         waiting = neighbour.awaited_pages.pop(head["history"], None)
         if waiting is None and neighbour.session is not None:
             await neighbour.session.charge(UNWANTED_UNITS)
@@ -152,7 +152,7 @@ class HistoryExchange:
             page = await self._own_page(neighbour, supply, request)
             until = None if page.until is None else page.until.text
             head = {"start": page.start.text, "cursor": page.end.text, "until": until, "last": page.is_last}
-            gaps = self._context.signer.records([gap.note() for gap in page.lost])
+            gaps = self._context.signer.records([gap.encode() for gap in page.lost])
             return head, [*gaps, *page.records]
         relayed = {key: value for key, value in request.items() if key not in ("type", "id")}
         head, records = await self._relay(neighbour, service, relayed)

@@ -14,7 +14,7 @@ from tidegate.federation.link.bounds import MAX_PARTITIONS
 from tidegate.federation.link.records import OriginPosition, check_received, origin_position
 from tidegate.federation.link.signing import Verifier, time_of
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import JOINT, Lost, is_gap
+from tidegate.logs.gap_records import SYNC_RECORD, GapRecord, is_gap_record
 
 MAX_READ_RECORDS = 2_000
 """Records of one read when a mirror is opened."""
@@ -88,7 +88,7 @@ class Mirror:
         self._log, self.name = log, name
         self._verifier, self._max_partitions = verifier, max_partitions
         self._refused: set[str] = set()
-        """Partitions of which a record was refused since the last accepted one."""
+        """Partitions in which a record was refused after the last accepted one."""
         saved = saved or Progress()
         self._retired = dict.fromkeys(saved.retired)
         self._signed_at = dict(saved.signed_at)
@@ -105,7 +105,7 @@ class Mirror:
             at = Cursor.from_text(saved_end) if saved_end is not None else self._log.begin(self.name)
             while (read := self._log.read(self.name, at, MAX_READ_RECORDS)).records:
                 for record in read.records:
-                    if record != JOINT:
+                    if record != SYNC_RECORD:
                         position = origin_position(record)
                         self._advance(position)
                         self._note_time(position, time_of(record) if self._verifier is not None else None)
@@ -146,7 +146,8 @@ class Mirror:
     ) -> Appended:
         """Append the records that are new. `upstream` is the cursor after all of them in the neighbour's stream.
 
-        `selector` returns the indices of the records that somebody wants; None: all. The others are dropped for good.
+        `selector` returns the indices of the records that match a requested filter; None: all do. The others are
+        dropped for good.
         Raises a `FederationError` if a record is malformed, and a `LogError` if the log fails or the mirror is closed.
         After a `LogError` some records may have been appended: open the mirror again, which finds them.
         """
@@ -159,7 +160,7 @@ class Mirror:
             times = self._times(records)
             wanted = range(len(records)) if selector is None else frozenset(selector(records))
             for n, (record, position) in enumerate(zip(records, positions, strict=True)):
-                is_event = not is_gap(record)
+                is_event = not is_gap_record(record)
                 if self._verifier is not None and self._is_untrusted(position, times[n]):
                     unsigned += 1
                     self._note_refusal(position, by_partition)
@@ -240,11 +241,11 @@ class Mirror:
         known = self._sources_of(position.partition)
         if known:
             after = max(self._marks[known[0]] + 1, 0)
-            by_partition.setdefault(position.partition, []).append(Lost(known[0], after, after).note())
+            by_partition.setdefault(position.partition, []).append(GapRecord(known[0], after, after).encode())
 
     def _gap_before(self, position: OriginPosition) -> list[bytes]:
         """Return a gap record for records that were refused before the first signed one of a partition."""
         if position.partition not in self._refused or self._sources_of(position.partition):
             return []
         offset = max(position.offset, 0)
-        return [Lost(position.source, offset, offset).note()]
+        return [GapRecord(position.source, offset, offset).encode()]

@@ -20,7 +20,7 @@ from tidegate.filters import Filter
 from tidegate.logs import Cursor, RetentionLimits
 
 UNWANTED_UNITS = 20
-"""Units of work that a neighbour is charged for a batch of events that nobody has requested."""
+"""Units of work that a neighbour is charged for a batch of events that were not requested."""
 
 Selector = Callable[[Sequence[bytes]], Sequence[int]]
 """Returns the indices of the records that are wanted."""
@@ -34,7 +34,7 @@ class Mirrors:
         self._created: set[str] = set()
 
     async def receive(self, neighbour: Neighbour, head: Mapping[str, Any], records: list[bytes]) -> None:
-        """Append a batch of events and confirm it with `taken`. Events that nobody has requested are dropped.
+        """Append a batch of events and confirm it with `taken`. Events that were not requested are dropped.
 
         Raises `NeighbourFault` if a record is not one of the service, and `FederationError` if the log fails.
         """
@@ -71,7 +71,7 @@ class Mirrors:
     async def append(
         self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str, selector: Selector | None
     ) -> int:
-        """Append events to the mirror of a service. Returns how many were dropped because nobody wants them."""
+        """Append events to the mirror of a service. Returns how many were dropped, since no filter requests them."""
         runtime = self._context.runtime
         try:
             mirror = neighbour.mirrors.get(service) or await self._open(neighbour, service)

@@ -26,7 +26,7 @@ class Need:
     filter: Filter
     holders: set[Hashable] = field(default_factory=set)
     sync_point: SyncPoint | None = None
-    """From where on the mirror has all events of the filter. None: not known yet."""
+    """The position after which the mirror has all events of the filter. None: not known yet."""
 
     @property
     def id(self) -> str:
@@ -49,7 +49,7 @@ class Needs:
     def __init__(self, on_change: Callable[[str, str, Filter | None], None], linger_s: float) -> None:
         """`on_change(service, id, filter)` is called when a filter is needed for the first time.
 
-        It is called with None as the filter when it is needed no more, which is `linger_s` after its last holder left.
+        It is called with None as the filter when the filter is no longer needed: `linger_s` after its last holder left.
         """
         self._on_change, self._linger_s = on_change, linger_s
         self._needs: dict[NeedKey, Need] = {}

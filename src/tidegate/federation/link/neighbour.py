@@ -1,4 +1,4 @@
-"""One link, up or down: what is known of the neighbour, and what runs while the link is up."""
+"""The state of one link, up or down: offers, mirrors and forwarders of the neighbour, and its session."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class LinkFigures:
 
     forwarded: int = 0
     stopped: int = 0
-    """Events that were not sent because nobody behind the link has requested them."""
+    """Events that were not sent, since no filter behind the link requests them."""
     received: int = 0
     dropped: int = 0
-    """Events that were received though nobody here or behind us has requested them."""
+    """Events that were received although no filter here or behind us requests them."""
     repeated: int = 0
     """Events that were received again, after a break."""
     said: int = 0
@@ -148,7 +148,7 @@ class Neighbour:
         return Progress(mirror.upstream, mirror.marks)
 
     def restart_mirror(self, service: str) -> None:
-        """Let a mirror that nobody needs continue with new events when it is needed again."""
+        """Let a mirror without requested filters continue with new events when one is requested again."""
         mirror = self.mirrors.get(service)
         if mirror is not None:
             mirror.upstream = None

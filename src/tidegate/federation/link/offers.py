@@ -39,7 +39,7 @@ class Remote:
     onward: bool
     """True if this broker may offer it to other neighbours."""
     document: Mapping[str, Any] = field(repr=False)
-    """The offer as it was received, and as it is passed on."""
+    """The offer, unchanged: it is passed on exactly as it was received."""
 
     @property
     def origin(self) -> str:

@@ -128,7 +128,7 @@ class LinkStateStore:
     ) -> None:
         """Restore a link's routes, mirrors, needs and sync points.
 
-        Call it after the offers of all links were restored: `schema_of` types the filters by what is offered. An
+        Call it after the offers of all links were restored: `schema_of` types the filters by the offered schemas. An
         untyped filter may cover others that it should not, for example with the labels of an enum. Documents that do
         not fit the current offers are dropped.
         """

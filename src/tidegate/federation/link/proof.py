@@ -5,11 +5,11 @@
     a to b         proof      HMAC-SHA256, keyed with the secret, of both names, both nonces and the role of a
     b to a         welcome    the same for the role of b; or `refused` with a reason
 
-Each link has a secret of its own, instead of an API key for each end. A bearer key would be sent to whatever server
+Each link has a secret of its own, instead of an API key for each end. A bearer key would be sent to any server that
 answers at an address, which could then use it, and it allows more than the link does.
 
-The dialling end proves its identity first. So a stranger that connects learns nothing: no proof to test guesses of the
-secret with, no name of the broker or of its neighbours.
+The dialling end proves its identity first. So a stranger that connects learns neither the name of the broker nor those
+of its neighbours, and gets no proof with which it could test guesses of the secret.
 
 A proof is bound to both names, to the role and to both nonces, so it can't be reflected or replayed. It is not bound to
 the connection: an attacker that can change the traffic may relay the proofs and alter the messages after them. Use

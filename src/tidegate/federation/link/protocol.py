@@ -74,7 +74,7 @@ class MessageHandler:
             raise FederationError(f"expected events of {head['service']!r:.80}, not {head!r:.120}: {exc!r}") from exc
 
     def on_heartbeat(self, neighbour: Neighbour) -> None:
-        """Send a `hello`: its answer brings whatever was lost on the way."""
+        """Send a `hello`. Its answer repeats messages that were lost."""
         if neighbour.name in self._context.broker.links:
             self._routing.send(self._context.broker.hello(neighbour.name))
 

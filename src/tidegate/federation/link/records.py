@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from tidegate.errors import FederationError
+from tidegate.logs.gap_records import MAX_OFFSET, is_gap_record, parse_gap_record
 from tidegate.logs.log import is_name
-from tidegate.logs.lost import MOST_OFFSET, is_gap, read_note
 from tidegate.logs.marks import source_of
 from tidegate.model.hashed_ids import HashedIds
 
@@ -64,8 +64,8 @@ def origin_position(record: bytes) -> OriginPosition:
 
     For records of our own log. Raises a `FederationError` if there is no position.
     """
-    if is_gap(record):
-        lost = read_note(record)
+    if is_gap_record(record):
+        lost = parse_gap_record(record)
         return OriginPosition(lost.source, lost.partition, lost.resumed_at - 1)
     found = source_of(record)
     if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
@@ -79,8 +79,8 @@ def check_received(record: bytes, service: str) -> OriginPosition:
     The whole record is parsed: it must be one JSON object with exactly one position, in this service, and with a
     partition and an offset that a log can have.
     """
-    if is_gap(record):
-        lost = read_note(record)
+    if is_gap_record(record):
+        lost = parse_gap_record(record)
         position = OriginPosition(lost.source, lost.partition, lost.resumed_at - 1)
     else:
         front = _RECEIVED.match(record)
@@ -95,6 +95,6 @@ def check_received(record: bytes, service: str) -> OriginPosition:
             raise FederationError(f"expected a record with one position at its origin, not {record[:120]!r}")
     if position.source.partition("/")[0] != service:
         raise FederationError(f"expected a record of {service!r}, not one of {position.source!r:.120}")
-    if not is_name(position.partition) or position.offset >= MOST_OFFSET:
+    if not is_name(position.partition) or position.offset >= MAX_OFFSET:
         raise FederationError(f"expected a partition and an offset that a log can have, not {record[:120]!r}")
     return position

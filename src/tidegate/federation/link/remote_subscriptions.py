@@ -1,7 +1,7 @@
-"""Subscriptions here to other brokers' services: their filters are requested, and their mirrors synchronized.
+"""Local subscriptions to other brokers' services: requests their filters, and synchronizes the mirrors.
 
-A mirror holds the events that were requested while they were requested. A *sync point* says from where on it holds all
-events of a filter: before it a subscriber reads history from the origin, after it the mirror.
+A mirror holds the events that were requested, while they were requested. After the *sync point* of a filter it holds
+all events of that filter. A subscriber reads earlier events from the origin, and later ones from the mirror.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.wire import LinkClosed
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
-from tidegate.logs.lost import JOINT
+from tidegate.logs.gap_records import SYNC_RECORD
 
 FAR_FUTURE_US = 4_102_444_800_000_000
 """A time, in microseconds, at which no event exists: 2100. History from there is empty, but says where it ends."""
@@ -53,9 +53,9 @@ class RemoteSubscriptions:
     # Needs -------------------------------------------------------------------------------
 
     def hold(self, holder: Hashable, service: str, filter_: Filter | None) -> None:
-        """Request the events of a filter for a holder, in place of what it held before. None: all events.
+        """Request the events of a filter for a holder, in place of its previous filter. None: all events.
 
-        A filter that neighbours can't read, as it is too long, is replaced by one that matches everything. Does
+        A filter that is too long for neighbours is replaced by one that matches everything. Does
         nothing if the service is unknown.
         """
         remote = self._context.remotes.get(service)
@@ -65,7 +65,7 @@ class RemoteSubscriptions:
             self._needs.hold(holder, service, filter_ if is_sent and filter_ else everything(remote.schema))
 
     def release(self, holder: Hashable) -> None:
-        """Remove what a holder held. Its filter is still requested for `LinkSettings.linger_s`."""
+        """Release the filter of a holder. It is still requested for `LinkSettings.linger_s`."""
         self._needs.release(holder)
 
     def on_need_change(self, service: str, id_: str, filter_: Filter | None) -> None:
@@ -96,12 +96,12 @@ class RemoteSubscriptions:
             self._synchronizing.discard(service)
 
     async def _find_sync_point(self, service: str, filters: Sequence[Filter]) -> None:
-        """Ask the origin from where on it forwards these filters, and find the same position in the mirror."""
+        """Ask the origin where it started to forward these filters, and find the same position in the mirror."""
         context, remote = self._context, self._context.remotes.get(service)
         if remote is None or not self._routing.is_in_sync(service, remote.via):
             raise LinkClosed(f"no neighbour that offers {service!r} is in sync")
         await self._mirrors.create(service)
-        await context.runtime.in_thread(partial(context.log.append, service, "0", [JOINT]))
+        await context.runtime.in_thread(partial(context.log.append, service, "0", [SYNC_RECORD]))
         since = await self._mirrors.end(service)
         page = await self._history.read(service, None, history.at_moment(FAR_FUTURE_US), None)
         position = await self._mirrors.position(service, since, page.until)
@@ -119,7 +119,7 @@ class RemoteSubscriptions:
         self._new_sync_point = asyncio.Event()
 
     def sync_point(self, service: str, filter_: Filter | None) -> SyncPoint | None:
-        """Return from where on a mirror has all events of a filter. None: unknown, or there is no such service."""
+        """Return the position after which a mirror has all events of a filter; None if it or the service is unknown."""
         remote = self._context.remotes.get(service)
         if remote is None:
             return None

@@ -76,7 +76,7 @@ class Routing:
         return link is not None and link.is_in_sync(service)
 
     def reset_unrequested(self, service: str) -> None:
-        """If nobody needs a service any more, let its mirror start with new events when it is needed again."""
+        """If no filter requests a service any more, let its mirror continue with new events when one does again."""
         neighbour = self._context.via(service)
         link = None if neighbour is None else self._broker.links.get(neighbour.name)
         if neighbour is not None and link is not None and not link.has_requested(service):

@@ -62,7 +62,7 @@ class Runtime:
         return await self.loop.run_in_executor(self._log_threads, call)
 
     async def in_history_thread(self, call: Callable[[], T]) -> T:
-        """Run a function in the threads for history pages, of which neighbours may request many."""
+        """Run a function in the threads for history pages: neighbours may request many."""
         return await self.loop.run_in_executor(self._history_threads, call)
 
     async def in_registry_thread(self, call: Callable[[], T]) -> T:

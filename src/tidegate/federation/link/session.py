@@ -27,14 +27,14 @@ DRAIN_TIMEOUT_S = 1.0
 MAX_WAITING = 20_000
 """Messages in the outbox. Beyond it the session ends."""
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes in the outbox, without forwarded events, of which each service has a bounded number in flight."""
+"""Bytes in the outbox, without forwarded events: each service has a bounded number of those in flight."""
 
 OnMessage = Callable[[dict[str, Any]], Awaitable[None]]
 OnEvents = Callable[[dict[str, Any], list[bytes]], Awaitable[None]]
 
 
 class Session:
-    """A socket whose other end has proved who it is. Used on the event loop only."""
+    """A socket whose other end is authenticated. Used on the event loop only."""
 
     def __init__(self, socket: LinkSocket, settings: LinkSettings) -> None:
         self._socket, self._settings = socket, settings

@@ -2,15 +2,15 @@
 
 The records of a batch are the leaves of Merkle trees (RFC 9162) of at most `TREE_LEAVES` each, and the origin signs the
 root of each tree with Ed25519. Every record carries the signature and its path to the root, so a broker on the way may
-pass on any of them and leave out others:
+pass on some and leave out others:
 
     {"_id":"7","_src":"gps@city/1f2e3d4c/0:42","_sig":"<key>.<index>.<leaves>.<time>.<signature>.<path>", ...}
 
 The leaf is the whole record without `_sig`, byte by byte: its id, its time, its values, and in `_src` its service,
-origin, generation, partition and offset. So a record can't be moved to another service or place; one that comes again,
-or out of order, is behind what the mirror has of its source. `time` is when the origin has signed it, in microseconds
-since 1970: events of a generation that is gone don't come back behind those of a newer one. A signature for each
-record alone would take 100 µs to verify, a tree of 16 takes a tenth of that
+origin, generation, partition and offset. So a record can't be moved to another service or position. A repeated record,
+or one out of order, has a lower offset than the last record of its source in the mirror, and is dropped. `time` is when
+the origin signed it, in microseconds since 1970; by it, events of an old generation are refused after those of a newer
+one. One signature per record would take 100 µs to verify, a tree of 16 takes a tenth of that
 (`docs/adr/0019-limit-what-is-believed-of-a-neighbour.md`).
 
 An offer carries a JWS (RFC 7515, alg Ed25519) of itself with the time at which it was issued.
@@ -22,12 +22,12 @@ import re
 import time
 from base64 import urlsafe_b64decode
 from binascii import Error as NotBase64
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
+from cachetools import LRUCache
 from cryptography.exceptions import InvalidSignature
 from joserfc import jws
 from joserfc.errors import JoseError
@@ -35,7 +35,7 @@ from joserfc.jwk import OKPKey
 
 from tidegate.errors import FederationError
 from tidegate.federation.link.keys import CURVE, KeyFile, OriginKey, encoded
-from tidegate.logs.lost import is_gap
+from tidegate.logs.gap_records import is_gap_record
 
 TREE_LEAVES = 16
 """Records under one signature: each carries 4 hashes, and verifying takes a sixteenth of a signature more."""
@@ -77,17 +77,17 @@ def split(record: bytes) -> tuple[bytes, bytes | None]:
     >>> split(b'{"_id":"7","_src":"gps@city/1f/0:42","_sig":"k.0.1.9.x.","speed":61.5}')
     (b'{"_id":"7","_src":"gps@city/1f/0:42","speed":61.5}', b'k.0.1.9.x.')
     """
-    front = (_GAP.fullmatch if is_gap(record) else _EVENT.match)(record)
+    front = (_GAP.fullmatch if is_gap_record(record) else _EVENT.match)(record)
     if front is None:
         return record, None
-    return front[1] + record[front.end() :] if not is_gap(record) else front[1] + b"}", front[2]
+    return front[1] + record[front.end() :] if not is_gap_record(record) else front[1] + b"}", front[2]
 
 
 def _joined(record: bytes, signature: bytes) -> bytes:
-    front = (_GAP.fullmatch if is_gap(record) else _EVENT.match)(record)
+    front = (_GAP.fullmatch if is_gap_record(record) else _EVENT.match)(record)
     if front is None:
         raise FederationError(f"expected a record that begins with its id and place, not {record[:80]!r}")
-    rest = b"}" if is_gap(record) else record[front.end() :]
+    rest = b"}" if is_gap_record(record) else record[front.end() :]
     return b'%s,"_sig":"%s"%s' % (front[1], signature, rest)
 
 
@@ -183,7 +183,7 @@ class Verifier:
     def __init__(self, keys: Sequence[OriginKey], clock: Callable[[], float] = time.time) -> None:
         self._keys = {each.id: each for each in keys}
         self._clock = clock
-        self._roots: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
+        self._roots: LRUCache[tuple[str, bytes, bytes], bool] = LRUCache(MAX_ROOTS)
         self.forged = 0
         """Number of invalid signatures that name an accepted key. Each of them costs a verification."""
 
@@ -203,16 +203,14 @@ class Verifier:
     def _is_root(self, key: OriginKey, signature: Signature, root: bytes) -> bool:
         signed = _signed(root, signature.leaves, signature.time)
         known = key.id, signature.signature, signed
-        if known in self._roots:
+        if self._roots.get(known):
             return True
         try:
             key.public.verify(signature.signature, signed)
         except InvalidSignature:
             self.forged += 1
             return False
-        self._roots[known] = None
-        if len(self._roots) > MAX_ROOTS:
-            self._roots.popitem(last=False)
+        self._roots[known] = True
         return True
 
 

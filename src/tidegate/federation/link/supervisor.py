@@ -263,12 +263,12 @@ class Supervisor:
             await running
         except asyncio.CancelledError:
             if not (self._context.runtime.is_closed and running.cancelled()):
-                raise  # our caller was cancelled; else the broker ends, and our caller goes on
+                raise  # our caller was cancelled; otherwise the broker ends, and the caller continues
 
     async def _shake_hands(
         self, socket: LinkSocket, obstacle: Callable[[str], str | None], on_refusal: Callable[[], None]
     ) -> str | None:
-        """Let the other end prove who it is. Returns its name, or None after the socket was closed."""
+        """Authenticate the other end. Returns its name, or None after the socket was closed."""
 
         def check_entry(name: str) -> None:
             problem = obstacle(name)
@@ -322,7 +322,7 @@ class Supervisor:
         """Run a session until it ends, in place of the one before. Raises `LinkRefused` if it would close a loop."""
         context, runtime, handler = self._context, self._context.runtime, self._handler
         if neighbour.session is not None:
-            neighbour.session.end(f"{neighbour.name} has come again")
+            neighbour.session.end(f"{neighbour.name} has connected again")
         async with neighbour.session_lock:
             session = Session(socket, context.settings)
             neighbour.begin_session(session, is_dialled=is_dialled)

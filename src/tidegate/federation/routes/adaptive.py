@@ -93,9 +93,9 @@ class Adaptive:
         return is_forwarded
 
     def decide_all(self, count: int, asked: int, unmatched: int, spent_s: float) -> bool:
-        """Count many events, of which `asked` were matched and `unmatched` matched no filter.
+        """Count many events: `asked` of them were evaluated, and `unmatched` of these matched no filter.
 
-        Returns True if all of them are forwarded, False if only those that matched are.
+        Returns True if all events are forwarded, False if only those that match are.
         """
         figures, is_coarse = self.figures, self.is_coarse
         stopped = 0 if is_coarse else unmatched

@@ -47,7 +47,7 @@ class Node:
         self.owners = set(owners)
         """Numbers of the needed filters that are equal to it."""
         self.parts = set(parts)
-        """The nodes of which this one is exactly the union. A union without owners is removed with its first part."""
+        """This node is exactly the union of these. A union without owners is removed with its first part."""
         self.size: int = sum(part.size for part in self.parts) or 1
         """Number of filters that it was merged from."""
         self.parent: Node | None = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from threading import Lock
 from typing import Protocol
+
+from cachetools import LRUCache
 
 from tidegate.gateway.auth.callers import Caller
 from tidegate.model.hashed_ids import HashedIds
@@ -15,7 +18,7 @@ _MAX_CACHED = 10_000
 
 
 class Visibility(Protocol):
-    """What `IdHashing` asks of the policies."""
+    """The part of `Policies` that `IdHashing` uses."""
 
     def hidden(self, caller: Caller, name: str) -> frozenset[str]:
         """Return the attributes of a service that a caller does not see."""
@@ -25,7 +28,7 @@ class Visibility(Protocol):
 
 
 class IdHashing:
-    """Knows the lineage of all ids. One instance serves one set of definitions; results are cached."""
+    """Decides by the lineage of ids. One instance serves one set of definitions; results are cached. Thread-safe."""
 
     def __init__(
         self, key: bytes, visibility: Visibility, streams: Mapping[str, Stream], services: Mapping[str, Service]
@@ -34,8 +37,10 @@ class IdHashing:
         self._key, self._visibility = key, visibility
         self._names: Collection[str] = (*streams, *services)
         self._lineages = Lineages(Definitions(streams, services))
-        self._hides: dict[tuple[str, Caller], bool] = {}
-        self._restricted: dict[Caller, frozenset[str]] = {}
+        self._hides: LRUCache[tuple[str, Caller], bool] = LRUCache(_MAX_CACHED)
+        self._restricted: LRUCache[Caller, frozenset[str]] = LRUCache(_MAX_CACHED)
+        self._lock = Lock()
+        """Held while a cache is used: requests ask on the event loop and on threads."""
 
     def hides_ids(self, caller: Caller, name: str) -> bool:
         """True if ids of a service may be derived from what a caller may not see, in the service or upstream."""
@@ -43,13 +48,13 @@ class IdHashing:
             return False
         if name not in self._below_restricted(caller):
             return False
-        hides = self._hides.get((name, caller))
+        with self._lock:
+            hides = self._hides.get((name, caller))
         if hides is None:
             ids = self._lineages.of_ids(name)
             hides = any(self._secret(caller, source, name) & ids for source in self._lineages.upstream(name))
-            if len(self._hides) >= _MAX_CACHED:
-                self._hides.clear()
-            self._hides[name, caller] = hides
+            with self._lock:
+                self._hides[name, caller] = hides
         return hides
 
     def ids(self, caller: Caller, name: str) -> HashedIds | None:
@@ -60,13 +65,14 @@ class IdHashing:
 
     def _below_restricted(self, caller: Caller) -> frozenset[str]:
         """Return the streams and services that a caller does not fully see, and everything derived from them."""
-        restricted = self._restricted.get(caller)
+        with self._lock:
+            restricted = self._restricted.get(caller)
         if restricted is None:
             sees = self._visibility
             partly = [name for name in self._names if sees.is_withheld(caller, name) or sees.hidden(caller, name)]
-            if len(self._restricted) >= _MAX_CACHED:
-                self._restricted.clear()
-            restricted = self._restricted[caller] = self._lineages.downstream(partly)
+            restricted = self._lineages.downstream(partly)
+            with self._lock:
+                self._restricted[caller] = restricted
         return restricted
 
     def _secret(self, caller: Caller, name: str, reader: str) -> Origins:

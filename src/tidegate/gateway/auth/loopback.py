@@ -47,7 +47,7 @@ _REMEDY = (
 
 
 def is_loopback_host(host: str) -> bool:
-    """True if a `Host` header names this machine in one of its usual ways, whatever DNS says.
+    """True if a `Host` header is one of the usual names of this machine. Asks no DNS.
 
     >>> [is_loopback_host(each) for each in ("localhost:8080", "127.0.0.1", "[::1]:80", "127.0.0.1.nip.io")]
     [True, True, True, False]

@@ -122,7 +122,7 @@ def _header(scope: Scope, name: bytes) -> str | None:
 
 
 def _is_local(origin: str) -> bool:
-    """True if an origin names this machine, whatever DNS says.
+    """True if an origin is one of the usual names of this machine. Asks no DNS.
 
     >>> _is_local("http://127.0.0.1:8080"), _is_local("http://[::1]"), _is_local("http://localhost.example.com")
     (True, True, False)

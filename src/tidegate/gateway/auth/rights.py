@@ -64,7 +64,7 @@ def roles_with(right: Right) -> list[Role]:
 
 
 def needed(method: str, path: str) -> frozenset[Right]:
-    """Return the rights of which a request needs one. An empty set means that every caller may make it.
+    """Return the rights for a request: the caller needs one of them. An empty set allows every caller.
 
     >>> sorted(needed("POST", "/v1/streams/gps_taxi/events"))
     ['append']

@@ -250,7 +250,6 @@ export const t = {
     ],
     rateOf: (id) => `Events per second of ${id}`,
     pull: "pull",
-    webhook: "webhook",
     active: "active",
     disabled: "disabled",
     failing: (n) => `failing: ${plural(n, "attempt")}`,

@@ -6,6 +6,9 @@ check that both agree.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.describe.json_schema import (
     ANY_OBJECT,
@@ -26,25 +29,36 @@ from tidegate.gateway.describe.json_schema import (
     ref,
 )
 from tidegate.gateway.quarantine import MAX_EVENTS as MAX_QUARANTINED
+from tidegate.subscriptions import PUSH_TARGETS, PushTarget, Webhook
 from tidegate.subscriptions.rules import MAX_TEXT, PULLED
-from tidegate.subscriptions.webhook import MAX_BATCH, MAX_URL
 
 
-def _webhook(*, changed: bool) -> Schema:
-    return record(
-        {
-            "url": {"type": "string", "maxLength": MAX_URL, "description": "http or https."},
-            "batch": {"type": "integer", "minimum": 1, "maximum": MAX_BATCH, "default": 1},
-            "handshake": {"type": "boolean", "default": True},
-        },
-        optional=("url", "batch", "handshake") if changed else ("batch", "handshake"),
-        closed=True,
-    )
+def _push_targets(*, changed: bool) -> list[Schema]:
+    """Return the notation of each push target in a request."""
+    schemas = []
+    for kind, target in PUSH_TARGETS.items():
+        optional = tuple(name for name in target.fields if changed or name not in target.required_fields)
+        fields = record(_copied(target.fields), optional=optional, closed=True)
+        schemas.append(record({kind: fields}, closed=True))
+    return schemas
+
+
+def _shown_push_targets() -> list[Schema]:
+    """Return the form of each push target in an answer."""
+    return [record({kind: _shown(target)}) for kind, target in PUSH_TARGETS.items()]
+
+
+def _shown(target: type[PushTarget]) -> Schema:
+    return record({**_copied(target.shown_fields), "secret": TEXT}, optional=("secret",))
+
+
+def _copied(fields: Mapping[str, Mapping[str, Any]]) -> Schema:
+    return {name: dict(schema) for name, schema in fields.items()}
 
 
 def _wanted(*, changed: bool) -> Schema:
     """Return the fields of a subscription that its creator sets."""
-    deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
+    deliver = [{"enum": [*PULLED, None]}, *_push_targets(changed=changed)]
     return {
         "filter": {"type": ["string", "null"], "maxLength": MAX_TEXT},
         "params": or_null(array({"type": ["string", "number", "boolean"]})),
@@ -104,7 +118,7 @@ _SELECTION = optional_record(
         "max": {"type": "integer", "minimum": 1, "maximum": MAX_QUARANTINED},
     }
 )
-_WEBHOOK = record({"url": TEXT, "batch": WHOLE, "secrets": WHOLE, "secret": TEXT}, optional=("secret",))
+_WEBHOOK = _shown(Webhook)
 _SUBSCRIPTION = record(
     {
         "id": TEXT,
@@ -115,16 +129,7 @@ _SUBSCRIPTION = record(
         "filter": TEXT,
         "params": array({"type": ["string", "number", "boolean"]}),
         "deliver": {
-            "anyOf": [
-                {"const": "pull"},
-                record(
-                    {
-                        "webhook": record(
-                            {"url": TEXT, "batch": WHOLE, "secrets": WHOLE, "secret": TEXT}, optional=("secret",)
-                        )
-                    }
-                ),
-            ]
+            "anyOf": [{"const": "pull"}, *_shown_push_targets()],
         },
         "select": or_null(array(TEXT)),
         "format": {"enum": ["cloudevents", "plain"]},
@@ -148,7 +153,7 @@ _SUBSCRIPTION = record(
             **or_null(record({"at": MOMENT, "detail": TEXT})),
             "description": "Why its webhook did not take the last message; null: it did, or none was sent from here.",
         },
-        "mine": {**FLAG, "description": "Whether whoever asks may change it."},
+        "mine": {**FLAG, "description": "Whether the caller may change it."},
     },
     optional=("connected", "lag", "delivered", "last_error", "mine"),
 )
@@ -485,6 +490,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Life": record({"status": {"const": "ok"}}),
     "Readiness": record(
-        {"status": {"enum": ["ok", "degraded", "waiting"]}, "services": ANY_OBJECT, "problems": ANY_OBJECT}
+        {"status": {"enum": ["ok", "degraded", "waiting"]}, "services": ANY_OBJECT, "problems": ANY_OBJECT},
+        optional=("services", "problems"),
     ),
 }

@@ -1,4 +1,4 @@
-"""Limits the size of request bodies, whatever their headers claim."""
+"""Limits the size of request bodies by the bytes that arrive, not only by their headers."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class ReplayPlanner:
         return QuarantinedEvent(position, orjson.loads(record))
 
     def _origin(self, refused: QuarantinedEvent) -> tuple[str | None, bytes | None]:
-        """Return the raw stream that an event came from, and its record there; None for what is unknown or expired."""
+        """Return the raw stream that an event came from, and its record there; each None if unknown or expired."""
         if isinstance(self._subject.of, Stream):
             return self._subject.name, _raw(refused.record)
         source = refused.record.get("_src")

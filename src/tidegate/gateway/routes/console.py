@@ -1,7 +1,7 @@
 """`/`: the console, a page with its scripts and styles. It uses the public API like any other client.
 
 Its content security policy allows only files and requests of this gateway. The page can't be
-framed, and runs no script but its own files, whatever text an event contains.
+framed. It runs only scripts from its own files, so text in events can't inject any.
 """
 
 from __future__ import annotations

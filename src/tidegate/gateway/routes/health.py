@@ -28,18 +28,18 @@ async def _readyz(gateway: Serving, request: Request, response: Response) -> dic
     if view.caller == GUEST:  # guests learn that a service fails, but not which
         return status
     seen = view.services(gateway.definitions.services)
-    problems = {"problems": dict(gateway.problems)} if gateway.problems else {}
+    problems = {"problems": dict(gateway.outages.problems)} if gateway.outages.problems else {}
     return {**status, **problems, "services": {name: gateway.state(name) for name in seen}}
 
 
 def _status(gateway: Gateway) -> str:
-    """Return `degraded` if the gateway serves what it can, but its registry or its log does not answer."""
+    """Return `waiting` before the gateway is ready, `degraded` while its registry or log does not answer, else `ok`."""
     if not gateway.is_ready:
         return "waiting"
-    return "degraded" if gateway.problems else "ok"
+    return "degraded" if gateway.outages.problems else "ok"
 
 
-@router.get("/metrics", summary="What Prometheus is told", response_class=Response)
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 async def _metrics(gateway: Serving) -> Response:
     await gateway.durable.measure()
     return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)

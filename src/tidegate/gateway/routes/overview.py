@@ -15,9 +15,10 @@ from fastapi import APIRouter, Request, Response
 from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.federation.link import Remote
+from tidegate.gateway import service_status
 from tidegate.gateway.auth.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
-from tidegate.gateway.gateway import STATUS, Gateway
+from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, audit_stream, to_dict
@@ -66,7 +67,7 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
     features = {
         "semantics": gateway.semantics is not None and caller != GUEST,
         "links": gateway.linked is not None and caller.may("operate"),
-        STATUS: gateway.policies.sees(caller, STATUS),
+        service_status.STREAM: gateway.policies.sees(caller, service_status.STREAM),
         "keys": caller.role == "admin" and caller.services is None and caller.id is not None,
         audit_stream.STREAM: gateway.policies.sees(caller, audit_stream.STREAM),
     }
@@ -160,7 +161,7 @@ def _service(
         "inputs": list(service.inputs) if transparent else [],
         "origin": None if remote is None else remote.origin,
         "lost": name in counted.lost,
-        "status": shown_status(gateway.status.get(name), transparent=transparent),
+        "status": shown_status(gateway.statuses.newest.get(name), transparent=transparent),
         "subscribers": counted.kinds[name],
         "behind": counted.behind[name],
         "lag": gateway.durable.lags.connected.get(name, 0),

@@ -40,7 +40,7 @@ async def _status(gateway: Serving, request: Request, name: str) -> dict[str, An
     transparent = is_transparent(gateway, caller_of(request), gateway.service(name))
     counts = gateway.hub.counts().get(name, {})
     remote = gateway.remotes.get(name)
-    seen = shown_status(gateway.status.get(name), transparent=transparent)
+    seen = shown_status(gateway.statuses.newest.get(name), transparent=transparent)
     status = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
     quality = await asyncio.to_thread(gateway.finder.quality, name)
     return {
@@ -100,6 +100,6 @@ def _described(gateway: Gateway, request: Request, name: str, service: Service, 
         "constraints": dict(view.schema(name).constraints),
         "key": view.key(name),
         "lost": name in lost,
-        "status": shown_status(gateway.status.get(name), transparent=transparent),
+        "status": shown_status(gateway.statuses.newest.get(name), transparent=transparent),
         "origin": None if remote is None else remote.origin,
     }

@@ -134,7 +134,7 @@ async def _status(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
     return _with_status(gateway, found, caller_of(request))
 
 
-@router.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
+@router.patch("/subscriptions/{id}", summary="Change a subscription; a connected subscriber continues with it at once")
 async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
     body = await document(request)
     expected = _if_match(request)

@@ -24,12 +24,13 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.pacing import Pace
 from tidegate.delivery.push.context import Obstacle, PushContext, PushSettings
 from tidegate.delivery.push.pool import PushPool
-from tidegate.delivery.push.transport import Outcome, PendingEvent, PushTransports
+from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.errors import StreamNotFound, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
-from tidegate.gateway.transports.webhook import WebhookSettings, WebhookTransport
+from tidegate.gateway.transports.push import TransportRequest, push_transports
+from tidegate.gateway.transports.webhook import WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
@@ -113,7 +114,7 @@ class Durable:
         self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Called when a subscription is created or changed, and with None when it is removed."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
-        self.transports = PushTransports({"webhook": WebhookTransport(settings.webhooks, tracing=tracing)})
+        self.transports = push_transports(TransportRequest(settings.webhooks, tracing))
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
         context = PushContext(

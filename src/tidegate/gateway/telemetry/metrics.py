@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Way = Literal["sse", "websocket", "poll", "webhook"]
+Way = str
+"""How events are delivered: `sse`, `websocket`, `poll`, or the kind of a push target, such as `webhook`."""
 
 
 class Tally:
@@ -96,10 +97,11 @@ class Metrics:
         self.failures.pop(subscription, None)
 
     def sent(self, record: SubscriptionRecord, outcome: Outcome, events: int) -> None:
-        """Record the outcome of a webhook message."""
+        """Record the outcome of a message to a push target."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
-            self.delivered(record.service, "webhook", record.id).add(events)
+            target = record.push_target
+            self.delivered(record.service, "other" if target is None else target.kind, record.id).add(events)
             self.failures.pop(record.id, None)
         else:
             self.failures[record.id] = (time.time(), outcome.detail)
@@ -213,7 +215,7 @@ class _GatewayCollector:
     def _lags(self) -> Iterable[Metric]:
         behind = GaugeMetricFamily(
             "tidegate_delivery_lag",
-            "What whoever is connected and farthest behind has yet to read.",
+            "Bytes that the slowest connected subscriber has yet to read.",
             labels=["service"],
         )
         durable = GaugeMetricFamily(
@@ -246,20 +248,20 @@ class _GatewayCollector:
             "tidegate_service_events_held", "Events in the state that no result holds yet.", labels=["service"]
         )
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
-        for name, said in self._gateway.status.items():
+        for name, status in self._gateway.statuses.newest.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
-            lag.add_metric([name], said.get("behind_bytes") or 0)
-            restarts.add_metric([name], said.get("restarts") or 0)
+            lag.add_metric([name], status.get("behind_bytes") or 0)
+            restarts.add_metric([name], status.get("restarts") or 0)
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
-                if said.get(key) is not None:
-                    latency.add_metric([name, quantile], said[key] / 1_000)
-            if said.get("latencies") is not None:
-                engine.add_metric([name], _cumulative(said["latencies"]), said["latency_s"])
+                if status.get(key) is not None:
+                    latency.add_metric([name, quantile], status[key] / 1_000)
+            if status.get("latencies") is not None:
+                engine.add_metric([name], _cumulative(status["latencies"]), status["latency_s"])
             for key, family in counts.items():
-                if said.get(key) is not None:  # a count that is not known has no sample
-                    family.add_metric([name], said[key])
-            if said.get("held") is not None:
-                held.add_metric([name], said["held"])
+                if status.get(key) is not None:  # a count that is not known has no sample
+                    family.add_metric([name], status[key])
+            if status.get("held") is not None:
+                held.add_metric([name], status["held"])
         return running, latency, engine, lag, restarts, held, *counts.values()
 
     def _links(self) -> Iterable[Metric]:

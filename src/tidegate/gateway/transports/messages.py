@@ -156,7 +156,7 @@ def _id(name: str, value: Any) -> str:
 
 
 def _attribute(name: str, value: Any) -> str | None:
-    """Return the name of an attribute; `true` stands for the key of the service."""
+    """Return the name of an attribute, or `true`, which means the key of the service."""
     if isinstance(value, bool):
         return "true" if value else None
     return _text(name, value)

@@ -102,7 +102,7 @@ class PageSink(Sink):
             self.end()
 
     def end(self) -> None:
-        """Complete the page with what it has, because the subscription or the gateway ends."""
+        """Complete the page with the events it has, because the subscription or the gateway ends."""
         self.filled.set()
         self.done.set()
 

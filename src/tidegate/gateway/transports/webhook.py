@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpcore
@@ -18,6 +19,9 @@ from tidegate.errors import WebhookError
 from tidegate.gateway.telemetry.tracing import Tracing, failed
 from tidegate.gateway.transports.addresses import CheckedBackend, resolve
 from tidegate.subscriptions import PushTarget, SubscriptionRecord, Webhook
+
+if TYPE_CHECKING:
+    from tidegate.gateway.transports.push import TransportRequest
 
 REFUSALS = frozenset({400, 406, 413, 415, 422})
 """Status codes that refuse a message for good. Other errors may be temporary, so the message is sent again."""
@@ -140,6 +144,11 @@ class WebhookTransport:
                 headers={"user-agent": f"tidegate/{__version__}"},
             )
         return self._created
+
+
+def make_transport(request: TransportRequest) -> WebhookTransport:
+    """Build the transport of webhooks; see `push.TransportFactory`."""
+    return WebhookTransport(request.webhooks, tracing=request.tracing)
 
 
 class _Transport(httpx.AsyncHTTPTransport):

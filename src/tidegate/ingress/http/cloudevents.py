@@ -30,7 +30,7 @@ def attributes_of_headers(headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def envelope(attributes: Mapping[str, Any]) -> Envelope:
-    """Return id and time of an envelope without violations, as they are written to a record."""
+    """Return id and time of an envelope without violations, in the form of a record."""
     time = attributes.get("time")
     micros = timestamps.from_text(time) if isinstance(time, str) else None
     id_ = attributes.get("id")

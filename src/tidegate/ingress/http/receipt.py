@@ -1,4 +1,4 @@
-"""The answer to a producer: how many events were accepted, and what is wrong with the others."""
+"""The answer to a producer: how many events were accepted, and why the others were not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EventRefusal:
     path: str
     """The attribute as a filter names it; `event` for the whole event."""
     message: str
-    """The value, and what was expected."""
+    """The value, and the expected one."""
     line: int | None = None
     """Line of the body, from 1; None if events are not lines."""
 

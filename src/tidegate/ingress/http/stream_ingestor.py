@@ -59,7 +59,7 @@ class StreamIngestor:
             ends = self._writer.write(batches)
             self._writer.refuse(refused)
         except BaseException:
-            self._recent_ids = self._cursor = None  # read from the log what it holds now
+            self._recent_ids = self._cursor = None  # unknown now: read the log before the next append
             raise
         return self._cursor_after(ends).text if ends else None
 

@@ -12,7 +12,7 @@ from tidegate.pipelines.filters import truth, truth_by_arrow
 from tidegate.services import operators
 
 
-def is_native(operator: operators.Filter, schema: Schema) -> bool:
+def is_native(operator: operators.FilterOperator, schema: Schema) -> bool:
     """Whether Spark evaluates it by itself, without Python."""
     try:
         truth(_filter(operator, schema))
@@ -21,7 +21,7 @@ def is_native(operator: operators.Filter, schema: Schema) -> bool:
     return True
 
 
-def apply(frame: DataFrame, operator: operators.Filter, schema: Schema, counts: str = "") -> DataFrame:
+def apply(frame: DataFrame, operator: operators.FilterOperator, schema: Schema, counts: str = "") -> DataFrame:
     """Keep the events that match, ticks, and records with a problem, which are for the quarantine.
 
     `counts` names the service whose metrics count the removed events; empty: none, as there is no connector.
@@ -39,5 +39,5 @@ def apply(frame: DataFrame, operator: operators.Filter, schema: Schema, counts: 
     return frame.where(rest | matches)
 
 
-def _filter(operator: operators.Filter, schema: Schema) -> Filter:
+def _filter(operator: operators.FilterOperator, schema: Schema) -> Filter:
     return Filter(operator.text, schema, list(operator.params))

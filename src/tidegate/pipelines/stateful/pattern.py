@@ -15,10 +15,10 @@ from tidegate.pipelines.records import col
 from tidegate.pipelines.stateful import stage
 from tidegate.pipelines.stateful.stage import Flow, Side, Stages
 from tidegate.pipelines.types import spark_type
-from tidegate.services.operators import Pattern, PatternStep
+from tidegate.services.operators import PatternOperator, PatternStep
 
 
-def apply(flow: Flow, operator: Pattern, after: Schema, stages: Stages) -> Flow:
+def apply(flow: Flow, operator: PatternOperator, after: Schema, stages: Stages) -> Flow:
     """Give one event for each match, with the events that each step took."""
     arguments = [F.coalesce(_condition(each, flow.schema), F.lit(False)) for each in operator.steps]
     settings = {
@@ -59,7 +59,7 @@ def _condition(step: PatternStep, schema: Schema) -> Column:
     return F.lit(True) if step.where is None else truth(Filter(step.where, schema))
 
 
-def _attributes(flow: Flow, operator: Pattern, after: Schema) -> dict[str, Column]:
+def _attributes(flow: Flow, operator: PatternOperator, after: Schema) -> dict[str, Column]:
     found = {
         "match_start": F.timestamp_micros("start"),
         "match_end": F.timestamp_micros("end"),

@@ -20,13 +20,13 @@ from tidegate.services.operators import (
     Custom,
     Deduplicate,
     Enrich,
-    Filter,
+    FilterOperator,
     Incremental,
     Join,
     Lookup,
     Merge,
     Operator,
-    Pattern,
+    PatternOperator,
     Previous,
     Project,
     Sort,
@@ -85,9 +85,9 @@ def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: S
             return aggregate.apply(flow, operator, after, stages)
         case Sort():
             return sort.apply(flow, operator, stages)
-        case Pattern():
+        case PatternOperator():
             return pattern.apply(flow, operator, after, stages)
-        case Filter():
+        case FilterOperator():
             return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, service.name))
         case Project():
             return Flow(project.apply(flow.frame, operator, flow.schema, after), after, flow.sources)

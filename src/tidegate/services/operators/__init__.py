@@ -10,12 +10,12 @@ from tidegate.services.operators.custom import Custom
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.deduplicate import Deduplicate
 from tidegate.services.operators.enrich import Enrich
-from tidegate.services.operators.filter import Filter
+from tidegate.services.operators.filter import FilterOperator
 from tidegate.services.operators.incremental import Incremental
 from tidegate.services.operators.join import Join, JoinKind
 from tidegate.services.operators.lookup import Lookup
 from tidegate.services.operators.merge import Merge
-from tidegate.services.operators.pattern import Pattern, PatternStep
+from tidegate.services.operators.pattern import PatternOperator, PatternStep
 from tidegate.services.operators.previous import Previous
 from tidegate.services.operators.project import Computed, Project
 from tidegate.services.operators.registry import WORDS, Operator, streams_read
@@ -36,7 +36,7 @@ __all__ = [
     "Deduplicate",
     "Emit",
     "Enrich",
-    "Filter",
+    "FilterOperator",
     "Incremental",
     "Join",
     "JoinKind",
@@ -44,7 +44,7 @@ __all__ = [
     "Merge",
     "Operator",
     "OperatorInputs",
-    "Pattern",
+    "PatternOperator",
     "PatternStep",
     "Previous",
     "Project",

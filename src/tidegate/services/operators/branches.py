@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.model import Schema
 from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import OperatorInputs
-from tidegate.services.operators.filter import Filter, read_filter, write_filter
+from tidegate.services.operators.filter import FilterOperator, read_filter, write_filter
 from tidegate.services.operators.inference import note_filter
 from tidegate.services.operators.settings import required_setting, without_empty
 
@@ -21,7 +21,7 @@ class Branch:
     """One more input of a merge or join."""
 
     stream: str
-    filter: Filter | None = None
+    filter: FilterOperator | None = None
     """Which of its events are read; None: all."""
 
 

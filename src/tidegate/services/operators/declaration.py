@@ -18,7 +18,7 @@ class OperatorInputs:
     """The schemas that an operator's schema inference starts from."""
 
     main: tuple[tuple[str, Schema], ...]
-    """Name and schema of each input: those in `from` for the first operator, and what comes before it for any other."""
+    """Name and schema of each input: those in `from` for the first operator, the previous operator for any other."""
     streams: Mapping[str, Schema]
     """The schemas of the streams and services that operators name, by name."""
     is_first: bool = True

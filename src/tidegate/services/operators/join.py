@@ -141,7 +141,7 @@ def _note_keys(operator: Join, streams: Sequence[tuple[str, Schema]], spot: Spot
 
 
 def _left_field(field: Field, operator: Join, streams: Sequence[tuple[str, Schema]]) -> Field:
-    """Return an attribute of the first input as it is in the output."""
+    """Return the output attribute for an attribute of the first input."""
     if operator.how != "full":
         return field
     if field.name in operator.on:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tidegate.model import Field, Schema
 from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
-from tidegate.services.operators.filter import Filter, read_filter, write_filter
+from tidegate.services.operators.filter import FilterOperator, read_filter, write_filter
 from tidegate.services.operators.inference import (
     add_field,
     attribute,
@@ -38,7 +38,7 @@ class Lookup:
     on: tuple[str, ...]
     required: bool = False
     """True: drop events for which there is no such event; False: their new attributes are null."""
-    filter: Filter | None = None
+    filter: FilterOperator | None = None
     """Which events of the other stream count; None: all."""
 
 

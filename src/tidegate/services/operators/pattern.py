@@ -65,7 +65,7 @@ class PatternStep:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternOperator:
     """Find sequences of events of one key.
 
     The output has the attributes of `by`, an attribute for each step that is not absent, with its matched events, and
@@ -84,11 +84,11 @@ class Pattern:
 # Reading ---------------------------------------------------------------------
 
 
-def _read(spot: Spot) -> Pattern:
+def _read(spot: Spot) -> PatternOperator:
     keys = ("by", "steps", "within", "span", "lateness")
     settings = spot.entries(keys, "a pattern, such as {by: [vid], steps: [{stopped: 'speed < 1', for: 5m}]}")
     steps = required_setting(settings, "steps", spot)
-    return Pattern(
+    return PatternOperator(
         read_names(settings.get("by")),
         tuple(map(_read_step, steps.items("a list of steps, such as [{stopped: 'speed < 1', for: 5m}]"))),
         settings["within"].seconds() if "within" in settings else None,
@@ -141,7 +141,7 @@ def _read_span(spot: Spot) -> tuple[str, float] | None:
 # Writing ---------------------------------------------------------------------
 
 
-def _write(operator: Pattern) -> Settings:
+def _write(operator: PatternOperator) -> Settings:
     return {
         **without_empty(by=list(operator.by)),
         "steps": [_write_step(step) for step in operator.steps],
@@ -169,7 +169,7 @@ def _write_times(step: PatternStep) -> Any:
 # Schema inference ------------------------------------------------------------
 
 
-def _infer(operator: Pattern, inputs: OperatorInputs, spot: Spot) -> Schema | None:
+def _infer(operator: PatternOperator, inputs: OperatorInputs, spot: Spot) -> Schema | None:
     schema = inputs.schema
     need_event_time(schema, spot, "to order the events of a key")
     fields = {field.name: field for field in single_valued(operator.by, schema, spot, "by")}
@@ -187,7 +187,7 @@ def _infer(operator: Pattern, inputs: OperatorInputs, spot: Spot) -> Schema | No
     return derived_schema(spot, fields.values(), MATCH_BOUNDS[1].name, [(schema, set(operator.by))])
 
 
-def _note_order(operator: Pattern, spot: Spot) -> None:
+def _note_order(operator: PatternOperator, spot: Spot) -> None:
     """Report steps in an order that has no meaning."""
     steps = operator.steps
     if not 1 <= len(steps) <= MAX_STEPS:
@@ -219,7 +219,7 @@ def _note_counts(step: PatternStep, spot: Spot) -> None:
         spot.blame(f"expected another name for a step than {step.name!r}")
 
 
-def _note_limits(operator: Pattern, schema: Schema, spot: Spot) -> None:
+def _note_limits(operator: PatternOperator, schema: Schema, spot: Spot) -> None:
     """Report bad values of `within`, `span` and `lateness`."""
     if (operator.within_s is not None and operator.within_s <= 0) or operator.lateness_s < 0:
         spot.blame("expected a within above 0, and no negative lateness")
@@ -234,7 +234,7 @@ def _note_limits(operator: Pattern, schema: Schema, spot: Spot) -> None:
         at.blame(f"expected a difference, 0 or more, not {limit}")
 
 
-def _state(operator: Pattern, inputs: OperatorInputs) -> StateLayout:
+def _state(operator: PatternOperator, inputs: OperatorInputs) -> StateLayout:
     steps = [
         f"{each.name} {each.least}..{'' if each.most is None else each.most}{' lasting' * (each.for_s is not None)}"
         for each in operator.steps
@@ -245,7 +245,7 @@ def _state(operator: Pattern, inputs: OperatorInputs) -> StateLayout:
 
 DECLARATION = Declaration(
     "pattern",
-    Pattern,
+    PatternOperator,
     "pattern: {by: [vid], steps: [{stopped: 'speed < 1', for: 5m}]}",
     _read,
     _write,

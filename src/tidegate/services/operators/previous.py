@@ -14,7 +14,7 @@ from tidegate.services.operators.settings import Settings, read_names, required_
 from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
 
 _MAX_BACK = 10_000
-"""Each key holds so many events in its state."""
+"""The largest `back`: the state of each key holds that number of events."""
 
 
 @dataclass(frozen=True)

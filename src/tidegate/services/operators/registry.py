@@ -27,7 +27,7 @@ from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.state_layout import StateLayout
 
 Operator = (
-    filtering.Filter
+    filtering.FilterOperator
     | project.Project
     | sort.Sort
     | aggregate.Aggregate
@@ -36,7 +36,7 @@ Operator = (
     | join.Join
     | lookup.Lookup
     | previous.Previous
-    | pattern.Pattern
+    | pattern.PatternOperator
     | deduplicate.Deduplicate
     | enrich.Enrich
     | custom.Custom

@@ -36,7 +36,7 @@ class Rates {
   }
 }
 
-const mode = ({ deliver }) => (deliver === "pull" ? t.subscription.pull : t.subscription.webhook);
+const mode = ({ deliver }) => (deliver === "pull" ? t.subscription.pull : t.ways[Object.keys(deliver)[0]] ?? Object.keys(deliver)[0]);
 const isWell = (each) => each.state === "active" && !each.attempts;
 
 function state(each) {

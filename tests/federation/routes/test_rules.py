@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.federation.network import SERVICE, Network
-from tests.federation.test_index import some_filters
-from tests.federation.test_law import EVENTS, FILTERS, SCHEMA
+from tests.federation.routes.test_index import some_filters
+from tests.federation.routes.test_law import EVENTS, FILTERS, SCHEMA
 from tests.generate import event as random_event
 from tests.generate import schema as random_schema
 from tidegate.errors import FederationError, LinkRefused
