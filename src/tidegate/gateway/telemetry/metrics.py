@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Way = Literal["sse", "websocket", "poll", "webhook"]
+_SERVICE_COUNTS = (
+    "read",
+    "results",
+    "written",
+    "flagged",
+    "quarantined",
+    "dropped",
+    "late",
+    "filtered",
+    "used",
+    "skipped",
+)
+"""Counters of a service, as `_status` names them."""
 
 
 class Tally:
@@ -240,11 +253,14 @@ class _GatewayCollector:
         lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
         counts = {
             key: CounterMetricFamily(f"tidegate_service_events_{key}", f"Events {key}.", labels=["service"])
-            for key in ("read", "written", "quarantined", "dropped", "flagged", "filtered", "late")
+            for key in _SERVICE_COUNTS
         }
-        held = GaugeMetricFamily(
-            "tidegate_service_events_held", "Events in the state that no result holds yet.", labels=["service"]
-        )
+        states = {
+            "held": GaugeMetricFamily("tidegate_service_events_held", "Events in the state.", labels=["service"]),
+            "restored": GaugeMetricFamily(
+                "tidegate_service_events_restored", "Events in the state when the service started.", labels=["service"]
+            ),
+        }
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
         for name, said in self._gateway.status.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
@@ -255,12 +271,13 @@ class _GatewayCollector:
                     latency.add_metric([name, quantile], said[key] / 1_000)
             if said.get("latencies") is not None:
                 engine.add_metric([name], _cumulative(said["latencies"]), said["latency_s"])
-            for key, family in counts.items():
+            for key, counter in counts.items():
                 if said.get(key) is not None:  # a count that is not known has no sample
-                    family.add_metric([name], said[key])
-            if said.get("held") is not None:
-                held.add_metric([name], said["held"])
-        return running, latency, engine, lag, restarts, held, *counts.values()
+                    counter.add_metric([name], said[key])
+            for key, gauge in states.items():
+                if said.get(key) is not None:
+                    gauge.add_metric([name], said[key])
+        return running, latency, engine, lag, restarts, *states.values(), *counts.values()
 
     def _links(self) -> Iterable[Metric]:
         linked = self._gateway.linked
