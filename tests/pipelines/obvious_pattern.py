@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.pipelines.obvious_state import NEVER, SECOND, Event, Reading, in_order, key_of, watched
 
@@ -44,8 +44,7 @@ class Pattern:
     by: Sequence[str]
     within: float = FOREVER / SECOND
     span: tuple[str, float] | None = None
-    lateness: float = 0
-    found: list[tuple[tuple[object, ...], Match]] = field(default_factory=list)
+    lateness: float = 90
 
     def search(self, reading: Reading) -> list[tuple[tuple[object, ...], Match]]:
         """Find the matches of all keys. No event is refused: the lateness must allow for all."""
@@ -79,7 +78,7 @@ class Pattern:
         was_inside = n > 0 and step.holds(events[n - 1])
         return step.holds(events[n]) and not (step.lasting >= 0 and was_inside)
 
-    def _begun(self, events: Sequence[Event], begin: int, until: int) -> Match | None:  # noqa: C901, PLR0911, PLR0912
+    def _begun(self, events: Sequence[Event], begin: int, until: int) -> Match | None:
         """The match that begins with one event, if the rest comes: each step takes the first event that it can."""
         start, steps = events[begin]["_time"], self.steps
         taken: list[list[Event]] = [[] for _ in steps]
@@ -99,6 +98,10 @@ class Pattern:
             event, step = events[n], steps[at]
             if n > begin:
                 if step.is_absent:
+                    if self._is_longer(at, event, taken):
+                        taken[at - 1].append(event)
+                        since = now
+                        continue
                     if step.holds(event):
                         return None
                     if step.lasting >= 0 or not self._takes(at + 1, event, events[begin]):
@@ -109,7 +112,12 @@ class Pattern:
                         if taken[at]:
                             return None
                         continue
-                elif len(taken[at]) >= step.least and at + 1 < len(steps) and not steps[at + 1].is_absent and self._takes(at + 1, event, events[begin]):
+                elif (
+                    len(taken[at]) >= step.least
+                    and at + 1 < len(steps)
+                    and not steps[at + 1].is_absent
+                    and self._takes(at + 1, event, events[begin])
+                ):
                     at += 1
                 elif not self._takes(at, event, events[begin]):
                     continue
@@ -120,9 +128,18 @@ class Pattern:
             if step.lasting < 0:
                 if at == len(steps) - 1 and len(taken[at]) >= step.least:
                     return Match((n, 1), start, now, tuple(map(tuple, taken)))
-                if at < len(steps) - 1 and len(taken[at]) == step.most:
+                is_enough = at < len(steps) - 1 and steps[at + 1].is_absent
+                if at < len(steps) - 1 and len(taken[at]) >= (step.least if is_enough else step.most):
                     at, since = at + 1, now
         return None
+
+    def _is_longer(self, at: int, event: Event, taken: Sequence[Sequence[Event]]) -> bool:
+        """Whether the step before an absent one takes one more event; not if the step behind the absent one can."""
+        before, first = self.steps[at - 1], taken[0][0]
+        if before.is_absent or before.lasting >= 0 or len(taken[at - 1]) >= before.most:
+            return False
+        is_next = self.steps[at].lasting < 0 and self._takes(at + 1, event, first)
+        return not is_next and self._takes(at - 1, event, first)
 
     def _takes(self, at: int, event: Event, first: Event) -> bool:
         if not self.steps[at].holds(event) or event["_time"] - first["_time"] > self.within * SECOND:

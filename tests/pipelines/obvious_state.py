@@ -1,7 +1,7 @@
 """The operators with state as slow, obvious Python: what the state engine is held against.
 
-An event is a dict of its attributes with `_id`, `_time` (microseconds), and `_n`, its number in its stream. A reading is
-the list of all events that a service reads, each with its stream, in that order. Shares no code with
+An event is a dict of its attributes with `_id`, `_time` (microseconds), and `_n`, its number in its stream. A reading
+is the list of all events that a service reads, each with its stream, in that order. Shares no code with
 `tidegate.pipelines`.
 """
 
@@ -111,25 +111,29 @@ class Windows:
                         self.given.append((*window, list(inside[window])))
 
 
-def sessions(reading: Reading, by: Sequence[str], gap: float, lateness: float) -> list[tuple[Key, int, int, list[Event]]]:
+def sessions(
+    reading: Reading, by: Sequence[str], gap: float, lateness: float
+) -> list[tuple[Key, int, int, list[Event]]]:
     """Sessions that have ended. No event is refused: the lateness must allow for all."""
     found, size, late_by, watermark = [], round(gap * SECOND), round(lateness * SECOND), NEVER
     keys: dict[Key, list[Event]] = {}
     for _, event, watermark in watched(reading):  # noqa: B007 - the last one is what counts
         keys.setdefault(key_of(event, by), []).append(event)
     for key, events in keys.items():
-        session: list[Event] = []
-        for event in [*in_order(events), None]:
-            if session and (event is None or event["_time"] > session[-1]["_time"] + size):
-                if session[-1]["_time"] + size + late_by <= watermark:
-                    found.append((key, session[0]["_time"], session[-1]["_time"] + size, session))
-                session = []
-            if event is not None:
-                session = [*session, event]
+        own: list[list[Event]] = []
+        for event in in_order(events):
+            if not own or event["_time"] > own[-1][-1]["_time"] + size:
+                own.append([])
+            own[-1].append(event)
+        for session in own:
+            if session[-1]["_time"] + size + late_by <= watermark:
+                found.append((key, session[0]["_time"], session[-1]["_time"] + size, session))
     return found
 
 
-def by_count(reading: Reading, by: Sequence[str], length: int, slide: int, *, so_far: bool = False) -> list[tuple[Key, int, list[Event]]]:
+def by_count(
+    reading: Reading, by: Sequence[str], length: int, slide: int, *, so_far: bool = False
+) -> list[tuple[Key, int, list[Event]]]:
     """Windows by count, each with the number of its last event."""
     keys: dict[Key, list[Event]] = {}
     found = []
@@ -166,7 +170,9 @@ def aggregate(function: str, events: Sequence[Event], name: str | None, share: f
         case "avg":
             return mean
         case "stddev":
-            return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else None
+            return (
+                math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else None
+            )
         case "min":
             return min(values)
         case "max":
@@ -189,29 +195,33 @@ def joined(
     reading: Reading, streams: Sequence[str], on: Sequence[str], within: float, lateness: float, how: str
 ) -> tuple[list[Combination], list[Event]]:
     """The combinations of one event of each stream, close in time, and the late events."""
-    near, late_by, watermark = round(within * SECOND), round(lateness * SECOND), NEVER
+    near, late_by = round(within * SECOND), round(lateness * SECOND)
     sides: list[list[Event]] = [[] for _ in streams]
-    late = []
+    outer = {"inner": 0, "left": 1, "full": len(streams)}[how]
+    found: list[Combination] = []
+    late, met = [], set()
     for stream, event, watermark in watched(reading):
         if event["_time"] + near + late_by < watermark:
             late.append(event)
         else:
-            sides[streams.index(stream)].append(event)
-    found: list[Combination] = []
-    for events in product(*sides):
-        times = [event["_time"] for event in events]
-        if max(times) - min(times) <= near and len({key_of(event, on) for event in events}) == 1:
-            found.append(events)
-    outer = {"inner": 0, "left": 1, "full": len(streams)}[how]
-    for n in range(outer):
-        met = {events[n]["_id"] for events in found if events[n] is not None}  # type: ignore[index]
-        for event in sides[n]:
-            if event["_id"] not in met and event["_time"] + near + late_by < watermark:
-                found.append(tuple(event if m == n else None for m in range(len(streams))))
+            own = streams.index(stream)
+            for events in product(*([event] if n == own else side for n, side in enumerate(sides))):
+                times = [each["_time"] for each in events]
+                if max(times) - min(times) <= near and len({key_of(each, on) for each in events}) == 1:
+                    found.append(events)
+                    met |= {each["_id"] for each in events}
+            sides[own].append(event)
+        for n, side in enumerate(sides):  # what can have no partner any more is let go of
+            gone = [each for each in side if each["_time"] + near + late_by < watermark]
+            side[:] = [each for each in side if each not in gone]
+            alone = [each for each in gone if n < outer and each["_id"] not in met]
+            found += [tuple(each if m == n else None for m in range(len(streams))) for each in alone]
     return found, late
 
 
-def tuple_joined(reading: Reading, streams: Sequence[str], on: Sequence[str], length: int, slide: int) -> list[Combination]:
+def tuple_joined(
+    reading: Reading, streams: Sequence[str], on: Sequence[str], length: int, slide: int
+) -> list[Combination]:
     """After every `slide` events of a stream and key, these with the windows of the others."""
     waiting: dict[Any, list[Event]] = {}
     inside: dict[Any, list[Event]] = {}
