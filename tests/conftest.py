@@ -28,11 +28,14 @@ TEXTS = {"quick": 300, "full": 10_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 SPARK_SEEDS = {"quick": 1, "full": 3, "soak": 40}[LENGTH]
 """Random sets of filters that Spark evaluates."""
+ROUNDS = {"quick": 1, "full": 1, "soak": 20}[LENGTH]
+"""Rounds of random streams through every operator with state."""
 KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
 """How often a running Tidegate is killed."""
 
 if LENGTH != "soak":  # short lives: compiling well would cost each of the many JVMs more than all else that it does
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # The code of many services does not fit into the cache that it has then, and the JVM would stop to compile.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 # Each client over HTTP reads the certificates of the world, for longer than all else that a test of loopback does.
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]

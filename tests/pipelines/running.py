@@ -96,15 +96,31 @@ class World:
         begins: Mapping[str, Beginning] | None = None,
     ) -> Job:
         """Start a service and wait until it reads."""
-        service = self.definitions.services[name]
-        inputs = {each: self.schemas[each] for each in service.inputs}
         for _ in range(TRIES):
-            job = self.jobs[name] = self.engine.start(service, version, inputs, backfill=backfill, begins=begins or {})
+            job = self.begin(name, version, backfill=backfill, begins=begins)
             until(lambda job=job: self._ready(job) or _is_late(job), f"{name} to start")  # type: ignore[misc]
             if not _is_late(job):
                 return job
             self.stop(name)
         raise AssertionError(f"{name} did not start: {LATE}")
+
+    def begin(
+        self,
+        name: str,
+        version: int = 1,
+        *,
+        backfill: bool = False,
+        begins: Mapping[str, Beginning] | None = None,
+    ) -> Job:
+        """Start a service, and do not wait."""
+        service = self.definitions.services[name]
+        inputs = {each: self.schemas[each] for each in service.inputs}
+        job = self.jobs[name] = self.engine.start(service, version, inputs, backfill=backfill, begins=begins or {})
+        return job
+
+    def await_ready(self, name: str) -> None:
+        """Wait until a service reads."""
+        until(lambda: self._ready(self.jobs[name]), f"{name} to start")
 
     def _ready(self, job: Job) -> bool:
         assert job.failure() is None or _is_late(job), job.failure()

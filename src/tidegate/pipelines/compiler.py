@@ -132,7 +132,7 @@ def _stateful(
 
     def read(name: str) -> Flow:
         parser = records.parser(inputs[name], shows=not service.mask)
-        frame = parser(scan(name, None, tasks.state), name, ticks=True, max_ahead_s=service.max_ahead_s)
+        frame = parser(scan(name, None, tasks.state), name, ticks_of=service.name, max_ahead_s=service.max_ahead_s)
         sources = tuple(f"{name}/{partition}" for partition in tasks.inputs.get(name, ["0"]))
         return Flow(frame, inputs[name], sources)
 

@@ -69,6 +69,8 @@ class EmbeddedLog:
         floor: Mapping[str, int],
     ) -> StreamingQuery:
         """Start a query that appends a service's events, each once."""
+        if plan.stages:
+            self._java("Metrics.start")(service.name)
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor))
 
     def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:

@@ -82,6 +82,8 @@ class KafkaStreams:
         floor: Mapping[str, int],
     ) -> StreamingQuery:
         """Start a query that writes a service's events to its topics."""
+        if plan.stages:
+            self._java("Metrics.start")(service.name)
         written = (
             "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
         )

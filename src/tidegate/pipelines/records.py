@@ -82,21 +82,21 @@ class Parser:
         self._clock = F.col("_time").alias("_clock")
 
     def __call__(
-        self, scanned: DataFrame, stream: str, *, ticks: bool = False, max_ahead_s: float | None = None
+        self, scanned: DataFrame, stream: str, *, ticks_of: str = "", max_ahead_s: float | None = None
     ) -> DataFrame:
         """Parse the result of a scan of a stream.
 
-        With `ticks` the frame is for the state engine: it has ticks too, and an event whose time is more than
-        `max_ahead_s` after its arrival has a problem.
+        With `ticks_of`, the name of a service, the frame is for the state engine: it has ticks too, and an event whose
+        time is more than `max_ahead_s` after its arrival has a problem.
         """
         name = F.lit(stream).alias("stream")
-        more = ["tick", "caught_up"] if ticks else []
+        more = ["tick", "caught_up"] if ticks_of else []
         opened = scanned.select(name, "partition", "position", "arrived", "value", *more, self._event)
         parsed = opened.select(*self._columns, *more).select("*", self._clock)
-        return _with_ticks(parsed, max_ahead_s) if ticks else parsed
+        return _with_ticks(parsed, ticks_of, max_ahead_s) if ticks_of else parsed
 
 
-def _with_ticks(frame: DataFrame, max_ahead_s: float | None) -> DataFrame:
+def _with_ticks(frame: DataFrame, service: str, max_ahead_s: float | None) -> DataFrame:
     """Add the columns of `stateful.stage`; a tick has no problem."""
     problem = F.col("_problem")
     if max_ahead_s is not None:
@@ -109,7 +109,8 @@ def _with_ticks(frame: DataFrame, max_ahead_s: float | None) -> DataFrame:
         problem = F.coalesce(problem, F.when(F.col("_time") > limit, text))
     refused = frame.withColumn("_problem", F.when(F.col("tick").isNull(), problem))
     time = F.when(F.col("_problem").isNull(), F.unix_micros("_time"))
-    clock = F.call_function("tidegate_clock", F.col("tick"), F.col("caught_up"), time, F.col("_arrived"))
+    place = (F.lit(service), F.col("_source"), F.col("_position"))
+    clock = F.call_function("tidegate_clock", *place, F.col("tick"), F.col("caught_up"), time)
     ticked = refused.withColumn("_ticking", clock).withColumnRenamed("tick", "_tick").drop("caught_up")
     # A problem that was only found here must not stand for the time of the event.
     return ticked.withColumn("_clock", F.when(F.col("_problem").isNull(), F.col("_clock")).otherwise(_arrival()))

@@ -107,6 +107,8 @@ def service_session(
         "spark.sql.shuffle.partitions": "1",
         # A filter that is pushed below the parser would parse each record once per attribute in the filter.
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
+        # Otherwise Spark refuses to merge or join results of an operator with state in real-time mode, which works.
+        "spark.sql.streaming.unsupportedOperationCheck": "false",
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
         # Checkpoints keep the offsets of each input under its name, so that a new version may add and remove inputs.

@@ -37,7 +37,11 @@ SCHEMA = Schema(
         "flagged": "int64",
         "filtered": "int64?",
         "late": "int64?",
+        "results": "int64?",
+        "used": "int64?",
         "held": "int64?",
+        "restored": "int64?",
+        "skipped": "int64?",
         "behind_bytes": "int64",
         "missed_bytes": "int64",
         "state_rows": "int64?",
@@ -47,8 +51,9 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Schema of `_status`. Counts are totals since the process started; rates and quantiles cover the time since the last
-event."""
+"""Schema of `_status`. Counts are totals since the process started; those of a service with state in real-time mode,
+which reads some events again after a failure, are totals since the service started. Rates and quantiles cover the time
+since the last event."""
 
 
 @dataclass
@@ -75,11 +80,19 @@ class Status:
     dropped: int = 0
     flagged: int = 0
     filtered: int | None = None
-    """Events that a filter removed; None: not known, as Python reads and writes the log."""
+    """Events that a filter or another operator removed; None: not known, as Python reads and writes the log."""
     late: int | None = None
-    """Events that came after their window was closed."""
+    """Events that came after their window was closed. They are counted as quarantined or dropped too."""
+    results: int | None = None
+    """Events that operators with state made of others."""
+    used: int | None = None
+    """Events that the state has done with: results hold them, or can't any longer."""
     held: int | None = None
-    """Events in the state that no result holds yet; None: not known, as the state was read from a checkpoint."""
+    """Events in the state, for later results; None: not known, as an earlier version of Tidegate wrote the state."""
+    restored: int | None = None
+    """Events in the state when the service started."""
+    skipped: int | None = None
+    """Events that were in the output already when the service started again."""
     behind_bytes: int = 0
     missed_bytes: int = 0
     state_rows: int | None = None
@@ -93,7 +106,7 @@ class Status:
         self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
         for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
             setattr(self, name, metrics[name])
-        for name in ("filtered", "late", "held"):
+        for name in ("filtered", "late", "results", "used", "held", "restored", "skipped"):
             setattr(self, name, metrics.get(name))
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]

@@ -50,17 +50,22 @@ def to_spark(schema: Schema) -> spark.StructType:
     return _struct(schema.root)
 
 
-def _struct(struct: Struct) -> spark.StructType:
+def _struct(struct: Struct, *, nullable: bool = False) -> spark.StructType:
     return spark.StructType(
         [
-            spark.StructField(field.name, spark_type(field.type), not field.required, {_METADATA: notation(field)})
+            spark.StructField(
+                field.name, spark_type(field.type), nullable or not field.required, {_METADATA: notation(field)}
+            )
             for field in struct
         ]
     )
 
 
 def spark_type(kind: Type) -> spark.DataType:
-    """Return the Spark type for values of a type."""
+    """Return the Spark type for values of a type.
+
+    The fields of a struct are nullable: Spark refuses to cast what it has read from JSON to a struct whose are not.
+    """
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -69,7 +74,7 @@ def spark_type(kind: Type) -> spark.DataType:
         case Array():
             return spark.ArrayType(spark_type(kind.item))
         case Struct():
-            return _struct(kind)
+            return _struct(kind, nullable=True)
 
 
 def from_spark(struct: spark.StructType) -> Schema:

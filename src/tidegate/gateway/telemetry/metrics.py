@@ -24,6 +24,19 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Way = str
 """How events are delivered: `sse`, `websocket`, `poll`, or the kind of a push target, such as `webhook`."""
+_SERVICE_COUNTS = (
+    "read",
+    "results",
+    "written",
+    "flagged",
+    "quarantined",
+    "dropped",
+    "late",
+    "filtered",
+    "used",
+    "skipped",
+)
+"""Counters of a service, as `_status` names them."""
 
 
 class Tally:
@@ -242,11 +255,14 @@ class _GatewayCollector:
         lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
         counts = {
             key: CounterMetricFamily(f"tidegate_service_events_{key}", f"Events {key}.", labels=["service"])
-            for key in ("read", "written", "quarantined", "dropped", "flagged", "filtered", "late")
+            for key in _SERVICE_COUNTS
         }
-        held = GaugeMetricFamily(
-            "tidegate_service_events_held", "Events in the state that no result holds yet.", labels=["service"]
-        )
+        states = {
+            "held": GaugeMetricFamily("tidegate_service_events_held", "Events in the state.", labels=["service"]),
+            "restored": GaugeMetricFamily(
+                "tidegate_service_events_restored", "Events in the state when the service started.", labels=["service"]
+            ),
+        }
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
         for name, status in self._gateway.statuses.newest.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
@@ -257,12 +273,13 @@ class _GatewayCollector:
                     latency.add_metric([name, quantile], status[key] / 1_000)
             if status.get("latencies") is not None:
                 engine.add_metric([name], _cumulative(status["latencies"]), status["latency_s"])
-            for key, family in counts.items():
+            for key, counter in counts.items():
                 if status.get(key) is not None:  # a count that is not known has no sample
-                    family.add_metric([name], status[key])
-            if status.get("held") is not None:
-                held.add_metric([name], status["held"])
-        return running, latency, engine, lag, restarts, held, *counts.values()
+                    counter.add_metric([name], status[key])
+            for key, gauge in states.items():
+                if status.get(key) is not None:
+                    gauge.add_metric([name], status[key])
+        return running, latency, engine, lag, restarts, *states.values(), *counts.values()
 
     def _links(self) -> Iterable[Metric]:
         linked = self._gateway.linked

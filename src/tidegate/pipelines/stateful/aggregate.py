@@ -65,7 +65,7 @@ def _accumulated(flow: Flow, operator: Aggregate | Incremental, after: Schema, s
     side = Side(flow, windows.key_text(operator.by), F.col("_raw"), planned.arguments)
     settings = {"aggregates": planned.aggregates, "updates": operator.emit == "updates", **_windows(operator)}
     rows, sources = stage.add(stages, [side], settings)
-    revised = operator.emit == "updates" or stages.timing.on_late == "update"
+    revised = operator.emit == "updates" or (stages.timing.on_late == "update" and _has_late_updates(operator))
     start, end = F.timestamp_micros("start"), F.timestamp_micros("end")
     if isinstance(operator, Incremental) and isinstance(operator.window, TimeWindow):
         start = F.timestamp_micros(F.col("end") - stage.micros(operator.window.length_s))
@@ -81,6 +81,11 @@ def _accumulated(flow: Flow, operator: Aggregate | Incremental, after: Schema, s
     }
     named = {"window_start": start, "window_end": end, **_keys(operator.by, flow.schema)}
     return stage.results(rows, _attributes(operator.aggregations, flow, after, named), own, after, sources)
+
+
+def _has_late_updates(operator: Aggregate | Incremental) -> bool:
+    """True if the engine gives the result of a closed window again: not of sessions, nor of totals across windows."""
+    return isinstance(operator, Aggregate) and isinstance(operator.window, TimeWindow)
 
 
 def _windows(operator: Aggregate | Incremental) -> dict[str, Any]:
@@ -222,10 +227,13 @@ def _value(aggregation: Aggregation, text: Column, after: Schema) -> Column:
 
 
 def count_arrays(
-    flow: Flow, window: CountWindow, by: Sequence[str], stages: Stages
+    flow: Flow, window: CountWindow, by: Sequence[str], stages: Stages, limit: int = -1
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Windows by count as rows of the engine, with `_events`: the events of each, in their order."""
-    settings = {"shape": "count", "windows": "count", "length": window.length, "slide": window.slide}
+    """Windows by count as rows of the engine, with `_events`: the events of each, in their order.
+
+    `limit` says how many of them are emitted one by one at most; -1: the window has one result.
+    """
+    settings = {"shape": "count", "windows": "count", "length": window.length, "slide": window.slide, "limit": limit}
     rows, sources = stage.add(stages, [Side(flow, windows.key_text(by), stage.as_json(flow.schema))], settings)
     kind = stage.event_type(flow)
     return rows.withColumn("_events", F.transform("events", lambda each: stage.from_json(each, kind))), sources

@@ -12,6 +12,9 @@ from tidegate.pipelines.stateful import aggregate, stage
 from tidegate.pipelines.stateful.stage import Flow, Side, Stages
 from tidegate.services.operators import CountWindow, Sort, TimeWindow
 
+MAX_EVENTS = 2**31 - 1
+"""Events that a window without a limit may have."""
+
 
 def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
     """Give the events of a window in order when it closes; with a limit the first of them."""
@@ -21,7 +24,7 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
             place = windows.time_text(F.timestamp_micros("end"))
             clock = F.timestamp_micros(F.col("end") - 1)
         case CountWindow() as window:
-            rows, sources = aggregate.count_arrays(flow, window, operator.per, stages)
+            rows, sources = aggregate.count_arrays(flow, window, operator.per, stages, _limit(operator))
             place = F.col("revision").cast("string")
             clock = F.col("_event._clock")
     ordered = F.array_sort("_events", lambda a, b: compare(operator.by, flow.schema, a, b))
@@ -43,6 +46,11 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
     return stage.results(named, attributes, own, flow.schema, sources)
 
 
+def _limit(operator: Sort) -> int:
+    """How many events of a window are emitted at most."""
+    return operator.limit or MAX_EVENTS
+
+
 def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages) -> tuple[DataFrame, tuple[str, ...]]:
     """Windows by time as rows of the engine, with `_events`: the events of each, by time."""
     settings = {
@@ -54,6 +62,9 @@ def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages)
         "zone": window.zone or "",
         "lateness": stage.micros(window.lateness_s),
         "aggregates": [{"name": "collect(event)", "function": "collect", "argument": 0}],
+        "limit": _limit(operator),
+        # A window that was given in order can't be given again: its events have other places then.
+        "on_late": "drop" if stages.timing.on_late == "drop" else "quarantine",
     }
     event = stage.as_json(flow.schema)
     side = Side(flow, windows.key_text(operator.per), F.col("_raw"), (event,))

@@ -38,9 +38,9 @@ JoinKind = Literal["inner", "left", "full"]
 class Join:
     """Combine the events of two or more inputs that agree on attributes; without attributes all pairs.
 
-    The inputs are those before the operator (of the first operator those in `from`), then `inputs`. More than two are
-    joined one after the other. The events are at most `within_s` apart in event time, or in the same window by count;
-    exactly one of both is set.
+    The inputs are those before the operator (of the first operator those in `from`), then `inputs`. A combination has
+    one event of each. Its events are at most `within_s` apart in event time, or in the same window by count; exactly
+    one of both is set.
 
     The output has all attributes of the first input; then those of each other input, under `<input>_<attribute>` if
     the name is taken. The attributes of `on` occur once. The event time is that of the first input: of a full join

@@ -123,6 +123,11 @@ final class KafkaPlace {
     }
   }
 
+  /** Whether the broker has said that there is nothing more to read. That a poll finds nothing does not say so. */
+  boolean isCaughtUp() {
+    return fetched.isEmpty() && consumer.currentLag(partition).orElse(Long.MAX_VALUE) == 0;
+  }
+
   private void fetch(long timeoutMillis) throws IOException {
     try {
       consumer.poll(Duration.ofMillis(timeoutMillis)).records(partition).forEach(fetched::add);

@@ -91,7 +91,9 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
       if (step(ticks.millisUntilDue(Math.min(left, LONGEST_WAIT_MS)))) {
         return RecordStatus.newStatusWithArrivalTimeMs(row.getLong(2) / 1_000);
       }
-      ticks.caughtUp();
+      if (place.isCaughtUp()) {
+        ticks.caughtUp();
+      }
       if (left == 0) {
         return RecordStatus.newStatusWithoutArrivalTime(false);
       }

@@ -37,23 +37,20 @@ final class CountShape extends StateShape {
       total.update(all.save());
       if (isEnd) {
         String[] values = all.values(items.lists(0, plan));
-        processor.emit(record.key, all.first, all.last, count, all.arrived, null, values);
+        processor.emit(record.key, all.first, all.last, count, all.arrived, null, values, count);
       }
-      return;
-    }
-    // Events between two windows belong to none.
-    if (plan.slide > plan.length && (count - 1) % plan.slide >= plan.length) {
+      processor.metrics().used(1);
       return;
     }
     events.add(0, count, "", "-", record.event);
-    processor.metrics().held(1);
+    processor.hold();
     if (isEnd) {
       List<EventList.Held> held = events.all();
       String[] texts = held.stream().map(each -> each.event).toArray(String[]::new);
-      processor.emit(record.key, 0, 0, count, record.arrived, texts, null);
+      processor.emit(record.key, 0, 0, count, record.arrived, texts, null, texts.length);
       for (int n = 0; n < held.size() - (plan.length - plan.slide); n++) {
         events.remove(held.get(n));
-        processor.metrics().held(-1);
+        processor.release(1);
       }
     }
   }

@@ -45,7 +45,7 @@ final class JoinShape extends StateShape {
     combine(record, sides, 0, new EventList.Held[plan.sides], met);
     met.stream().filter(held -> held.mark.equals(ALONE)).distinct().forEach(held -> events.mark(held, JOINED));
     events.add(record.side, record.time, record.tie, met.isEmpty() ? ALONE : JOINED, record.event);
-    processor.metrics().held(1);
+    processor.hold();
     processor.addTimer(plus(expiry(record.time), 1), record.key);
   }
 
@@ -60,7 +60,7 @@ final class JoinShape extends StateShape {
           met.add(chosen[n]);
         }
       }
-      processor.emit(record.key, record.time, record.time, 0, record.arrived, texts, null);
+      processor.emit(record.key, record.time, record.time, 0, record.arrived, texts, null, 1);
       return;
     }
     if (side == record.side) {
@@ -93,10 +93,10 @@ final class JoinShape extends StateShape {
         if (isOuter && held.mark.equals(ALONE)) {
           String[] texts = new String[plan.sides];
           texts[held.side] = held.event;
-          processor.emit(key, held.time, held.time, 0, 0, texts, null);
+          processor.emit(key, held.time, held.time, 0, 0, texts, null, 1);
         }
         events.remove(held);
-        processor.metrics().held(-1);
+        processor.release(1);
       }
     }
   }

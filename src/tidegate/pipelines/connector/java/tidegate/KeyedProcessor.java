@@ -41,6 +41,8 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private transient boolean loaded;
   private transient List<Row> output;
   private transient org.apache.spark.sql.streaming.MapState<String, Boolean> storedTimers;
+  private transient ValueState<Long> storedHeld;
+  private transient long held;
   private transient Metrics metrics;
 
   KeyedProcessor(StatePlan plan) {
@@ -61,6 +63,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   public void init(OutputMode mode, TimeMode time) {
     marks = getHandle().getValueState("marks", Encoders.BINARY(), TTLConfig.NONE());
     storedTimers = getHandle().getMapState("timers", Encoders.STRING(), Encoders.BOOLEAN(), TTLConfig.NONE());
+    storedHeld = getHandle().getValueState("held", Encoders.LONG(), TTLConfig.NONE());
     shape = StateShape.of(plan, getHandle());
     metrics = Metrics.of(plan.service);
   }
@@ -72,7 +75,9 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     tickKey = plan.tickKeys.get(number);
     under(tickKey, () -> {
       byte[] saved = marks.get();
-      metrics.begin(getHandle().getQueryInfo().getRunId().toString(), partition, saved != null);
+      Long known = storedHeld.exists() ? storedHeld.get() : saved == null ? Long.valueOf(0) : null;
+      metrics.restore(partition, known);
+      held = known == null ? 0 : known;
       watermark = new Watermark(plan.sources, plan.idle, saved);
       timers = new KeyTimers(storedTimers);
       return null;
@@ -87,8 +92,16 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       load();
     }
     output = new ArrayList<>();
+    long before = held;
     while (rows.hasNext()) {
       handle(new StateRecord(rows.next()));
+    }
+    if (held != before) {
+      under(tickKey, () -> {
+        storedHeld.update(held);
+        return null;
+      });
+      metrics.held(partition, held);
     }
     return CollectionConverters.asScala(output.iterator());
   }
@@ -183,8 +196,25 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     });
   }
 
-  /** Gives the result of a window. */
-  void emit(String key, long start, long end, long revision, long arrived, String[] events, String[] values) {
+  /** The state took an event. */
+  void hold() {
+    held++;
+  }
+
+  /** The state has done with events that it held. */
+  void release(long count) {
+    held -= count;
+    metrics.used(count);
+  }
+
+  /** Gives the result of a window of {@code count} events. */
+  void emit(
+      String key, long start, long end, long revision, long arrived, String[] events, String[] values, long count) {
+    metrics.results(plan.limit < 0 ? 1 : Math.min(plan.limit, count));
+    emit(key, start, end, revision, arrived, events, values);
+  }
+
+  private void emit(String key, long start, long end, long revision, long arrived, String[] events, String[] values) {
     output.add(RowFactory.create(
         StateRecord.RESULT, null, null, null, key, start, end, revision, arrived, null, listed(events), listed(values),
         null));
@@ -200,7 +230,9 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   /** Refuses a record that came after its window was closed. */
   void refuseLate(StateRecord record, String reason) {
     metrics.late();
-    if (!plan.onLate.equals("drop")) {
+    if (plan.onLate.equals("drop")) {
+      metrics.dropped();
+    } else {
       output.add(row(StateRecord.LATE, record, reason));
     }
   }

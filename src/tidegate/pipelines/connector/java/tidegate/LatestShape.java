@@ -49,9 +49,9 @@ final class LatestShape extends StateShape {
     } else if (newest == null || record.time >= newest.time) {
       held.forEach(events::remove);
       events.add(0, record.time, record.tie, "-", record.event);
-      processor.metrics().absorbed();
+      processor.metrics().used(1);
     } else {
-      processor.metrics().absorbed();
+      processor.metrics().used(1);
     }
   }
 

@@ -3,7 +3,6 @@ package tidegate;
 import java.time.Instant;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
@@ -29,10 +28,11 @@ public final class Metrics {
   private final AtomicLong skipped = new AtomicLong();
   private final AtomicLong late = new AtomicLong();
   private final AtomicLong filtered = new AtomicLong();
-  private final AtomicLong absorbed = new AtomicLong();
-  private final AtomicLong held = new AtomicLong();
-  private final Set<String> begun = ConcurrentHashMap.newKeySet();
-  private String run = "";
+  private final AtomicLong used = new AtomicLong();
+  private final AtomicLong results = new AtomicLong();
+  private final AtomicLong restored = new AtomicLong();
+  /** How many events each state partition holds. */
+  private final Map<String, Long> held = new ConcurrentHashMap<>();
   private volatile boolean isHeldKnown = true;
   private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
   private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
@@ -91,40 +91,52 @@ public final class Metrics {
     skipped.incrementAndGet();
   }
 
-  /** A record came after its window was closed. */
+  /** An event came after its window was closed. It is counted as quarantined or dropped too. */
   void late() {
     late.incrementAndGet();
   }
 
-  /** A filter removed a record, or a join found nothing for it. */
+  /** A filter removed an event, or an operator found nothing for it. */
   void filtered() {
     filtered.incrementAndGet();
   }
 
-  /** A record became part of a state that later results use, but gives no result by itself. */
-  void absorbed() {
-    absorbed.incrementAndGet();
+  /** The state has done with events: results hold them, or can't any longer. */
+  void used(long count) {
+    used.addAndGet(count);
   }
 
-  /** The state took records that no result holds yet, or gave them up. */
-  void held(long change) {
-    held.addAndGet(change);
+  /** Operators with state made events of others. */
+  void results(long count) {
+    results.addAndGet(count);
+  }
+
+  /** How many events a state partition holds now. */
+  void held(String partition, long count) {
+    held.put(partition, count);
+  }
+
+  /** A state partition begins in a run of its service with so many events; null: its state does not tell. */
+  void restore(String partition, Long count) {
+    if (held.putIfAbsent(partition, count == null ? 0 : count) == null) {
+      isHeldKnown &= count != null;
+      restored.addAndGet(count == null ? 0 : count);
+    }
   }
 
   /**
-   * A state partition begins in a run of its query. If its state was read from a checkpoint that this run has not written,
-   * how many records it holds is not known.
+   * Begins to count anew, as a service with state starts: it reads again what it has read since its last checkpoint.
    */
-  synchronized void begin(String queryRun, String partition, boolean isRestored) {
-    if (!queryRun.equals(run)) {
-      run = queryRun;
-      begun.clear();
-      held.set(0);
-      isHeldKnown = true;
+  public static void start(String service) {
+    Metrics of = of(service);
+    for (AtomicLong count : new AtomicLong[] {
+        of.records, of.bytes, of.written, of.quarantined, of.flagged, of.dropped, of.skipped, of.late, of.filtered,
+        of.used, of.results, of.restored}) {
+      count.set(0);
     }
-    if (begun.add(partition) && isRestored) {
-      isHeldKnown = false;
-    }
+    of.held.clear();
+    of.isHeldKnown = true;
+    SourceClock.forget(service);
   }
 
   private static int bucket(long micros) {
@@ -143,13 +155,18 @@ public final class Metrics {
     }
     return String.format(
         "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
-            + "\"dropped\":%d,\"skipped\":%d,\"late\":%d,\"filtered\":%d,\"absorbed\":%d,\"held\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
+            + "\"dropped\":%d,\"skipped\":%d,\"late\":%d,\"filtered\":%d,\"used\":%d,\"results\":%d,"
+            + "\"restored\":%s,\"held\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
             + "\"latencies\":%s,\"latency_micros\":%d}",
         of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
-        of.dropped.get(), of.skipped.get(), of.late.get(), of.filtered.get(), of.absorbed.get(),
-        of.isHeldKnown ? of.held.get() : "null", new LogOffset(of.positions()).json(),
+        of.dropped.get(), of.skipped.get(), of.late.get(), of.filtered.get(), of.used.get(),
+        of.results.get(), of.isHeldKnown ? of.restored.get() : "null", of.isHeldKnown ? sum(of.held) : "null", new LogOffset(of.positions()).json(),
         quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0),
         of.within, of.waited.get());
+  }
+
+  private static long sum(Map<String, Long> counts) {
+    return counts.values().stream().mapToLong(Long::longValue).sum();
   }
 
   private Map<String, Long> positions() {
@@ -161,6 +178,7 @@ public final class Metrics {
   /** Forgets a service that was removed. */
   public static void forget(String service) {
     ALL.remove(service);
+    SourceClock.forget(service);
   }
 
   private static String quantile(long[] counts, long total, double share) {

@@ -73,7 +73,7 @@ final class PatternShape extends StateShape {
       mark.append(':').append(value == null ? "" : value.toString());
     }
     waiting.add(0, record.time, record.tie, mark.toString(), record.event);
-    processor.metrics().held(1);
+    processor.hold();
     processor.addTimer(plus(record.time, plan.lateness), record.key);
   }
 
@@ -88,10 +88,9 @@ final class PatternShape extends StateShape {
       advance(key, runs, held);
       runs.last = Math.max(runs.last, held.time);
       waiting.remove(held);
-      processor.metrics().held(-1);
+      processor.release(1);
     }
     expire(key, runs, processor.watermark() - plan.lateness);
-    runs.last = Math.max(runs.last, Long.MIN_VALUE);
     write(key, runs);
   }
 
@@ -99,18 +98,24 @@ final class PatternShape extends StateShape {
   private void expire(String key, Runs runs, long time) {
     for (Iterator<Run> each = runs.runs.iterator(); each.hasNext(); ) {
       Run run = each.next();
-      StatePlan.Step step = steps[run.step];
-      if (step.lasting >= 0 && plus(run.since, step.lasting) <= time) {
-        run.end = run.since + step.lasting;
-        if (plan.within >= 0 && run.end - run.start > plan.within) {
-          each.remove();
-        } else if (finishStep(key, runs, run)) {
+      boolean isOver = false;
+      while (!isOver && hasLasted(run, time)) {
+        run.end = run.since + steps[run.step].lasting;
+        isOver = plan.within >= 0 && run.end - run.start > plan.within;
+        if (!isOver && finishStep(key, runs, run)) {
           return;
         }
-      } else if (plan.within >= 0 && time - run.start > plan.within) {
+      }
+      if (isOver || plan.within >= 0 && time - run.start > plan.within) {
         each.remove();
       }
     }
+  }
+
+  /** Whether a run is in a step that has lasted long enough at a time. One with events lasts from its first event. */
+  private boolean hasLasted(Run run, long time) {
+    StatePlan.Step step = steps[run.step];
+    return step.lasting >= 0 && (step.absent || run.taken > 0) && plus(run.since, step.lasting) <= time;
   }
 
   private void advance(String key, Runs runs, EventList.Held event) {
@@ -139,9 +144,7 @@ final class PatternShape extends StateShape {
       if (runs.runs.size() > MAX_RUNS) {
         runs.runs.remove(0);
       }
-      if (steps[0].lasting < 0 && run.taken == steps[0].most) {
-        finishStep(key, runs, run);
-      } else if (isComplete(run)) {
+      if (isFull(run) || isComplete(run)) {
         finishStep(key, runs, run);
       }
     }
@@ -157,6 +160,12 @@ final class PatternShape extends StateShape {
   private Outcome feed(Run run, EventList.Held event) {
     StatePlan.Step step = steps[run.step];
     if (step.absent) {
+      if (isLonger(run, event)) {
+        run.events.get(run.step - 1).add(event.event);
+        run.since = event.time;
+        run.end = event.time;
+        return Outcome.ALIVE;
+      }
       if (satisfies(event, run.step)) {
         return Outcome.DEAD;
       }
@@ -172,7 +181,7 @@ final class PatternShape extends StateShape {
     }
     if (step.lasting >= 0) {
       if (!satisfies(event, run.step)) {
-        return Outcome.DEAD;
+        return run.taken == 0 ? Outcome.ALIVE : Outcome.DEAD;
       }
       if (run.taken == 0) {
         run.since = event.time;
@@ -195,7 +204,22 @@ final class PatternShape extends StateShape {
     if (step.lasting >= 0) {
       return Outcome.ALIVE;
     }
-    return run.taken == step.most || isComplete(run) ? Outcome.COMPLETE : Outcome.ALIVE;
+    return isFull(run) || isComplete(run) ? Outcome.COMPLETE : Outcome.ALIVE;
+  }
+
+  /** Whether a step takes no more events. Before an absent step one has enough with the least; {@link #isLonger}. */
+  private boolean isFull(Run run) {
+    StatePlan.Step step = steps[run.step];
+    boolean isBeforeAbsent = run.step + 1 < steps.length && steps[run.step + 1].absent;
+    return step.lasting < 0 && run.taken >= (isBeforeAbsent ? step.least : step.most);
+  }
+
+  /** Whether the step before an absent one takes one more event; not if the step behind the absent one can begin. */
+  private boolean isLonger(Run run, EventList.Held event) {
+    int before = run.step - 1;
+    boolean hasRoom = !steps[before].absent && steps[before].lasting < 0 && run.events.get(before).size() < steps[before].most;
+    boolean isNext = steps[run.step].lasting < 0 && satisfies(event, run.step + 1) && isWithin(run, event);
+    return hasRoom && !isNext && satisfies(event, before) && isWithin(run, event);
   }
 
   /** Whether the last step has what it needs: a match does not wait for more. */
@@ -227,7 +251,7 @@ final class PatternShape extends StateShape {
       for (int n = 0; n < lists.length; n++) {
         lists[n] = WindowItems.array(run.events.get(n).toArray(new String[0]));
       }
-      processor.emit(key, run.start, run.end, 0, 0, lists, null);
+      processor.emit(key, run.start, run.end, 0, 0, lists, null, 1);
     } finally {
       runs.runs.clear();
     }
@@ -260,7 +284,7 @@ final class PatternShape extends StateShape {
     }
     for (Run run : runs.runs) {
       StatePlan.Step step = steps[run.step];
-      if (step.lasting >= 0) {
+      if (step.lasting >= 0 && (step.absent || run.taken > 0)) {
         processor.addTimer(plus(plus(run.since, step.lasting), plan.lateness), key);
       }
     }

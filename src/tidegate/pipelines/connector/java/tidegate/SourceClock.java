@@ -1,41 +1,70 @@
 package tidegate;
 
-import org.apache.spark.sql.api.java.UDF4;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.api.java.UDF6;
 
 /**
  * Follows the event times of one source partition; a column of the source's own task.
  *
  * <p>It sees every record that was parsed, also those that a filter removes later, and returns null for them. For a tick
- * it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1}, in microseconds. The delay is the
- * largest recent difference between arrival and event time; it decays by a hundredth per record.
+ * it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1}, in microseconds.
+ * The delay is the largest recent difference between the time of reading and event time; it decays by a hundredth per record.
+ *
+ * <p>Spark starts a new task at each checkpoint. It goes on with what the last one knew, unless it reads records again.
  */
-public final class SourceClock implements UDF4<Integer, Long, Long, Long, String> {
+public final class SourceClock implements UDF6<String, String, Long, Integer, Long, Long, String> {
   private static final long serialVersionUID = 1L;
   private static final double DECAY = 0.01;
+  /** Microseconds between two tasks of one run; after a longer pause the service has been started again. */
+  private static final long MAX_PAUSE = 5_000_000;
 
-  private transient boolean begun;
-  private transient long largest;
-  private transient double delay;
-  private transient long last;
+  /** What is known of a source partition of a service. */
+  private static final class Known {
+    long position = Long.MIN_VALUE;
+    long largest = Long.MIN_VALUE;
+    double delay = -1;
+    long last;
+    long called;
+
+    Known(long now) {
+      last = now;
+    }
+
+    /** Whether a task that begins at a position goes on where the last one was. */
+    boolean isBefore(long position, long now) {
+      return this.position <= position && now - called < MAX_PAUSE;
+    }
+  }
+
+  private static final Map<String, Known> ALL = new ConcurrentHashMap<>();
+
+  private transient Known known;
 
   /** {@code tick} is null for a record; {@code time} is null if the record can't be read. */
   @Override
-  public String call(Integer tick, Long caughtUp, Long time, Long arrived) {
-    if (!begun) {
-      begun = true;
-      largest = Long.MIN_VALUE;
-      delay = -1;
-      last = Metrics.nowMicros();
+  public String call(String service, String source, Long position, Integer tick, Long caughtUp, Long time) {
+    long now = Metrics.nowMicros();
+    if (known == null) {
+      known = ALL.compute(service + "/" + source, (name, last) -> last != null && last.isBefore(position, now) ? last : new Known(now));
     }
+    known.position = position;
+    known.called = now;
     if (tick != null) {
-      return largest + "," + (long) delay + "," + last + "," + (caughtUp == null ? -1 : caughtUp);
+      return known.largest + "," + (long) known.delay + "," + known.last + "," + (caughtUp == null ? -1 : caughtUp);
     }
     if (time != null) {
-      largest = Math.max(largest, time);
-      last = Metrics.nowMicros();
-      double own = Math.max(0, arrived - time);
-      delay = delay < 0 ? own : Math.max(own, delay - (delay - own) * DECAY);
+      known.largest = Math.max(known.largest, time);
+      known.last = now;
+      // Not by the time of arrival: a record may have been on its way from a broker since.
+      double own = Math.max(0, now - time);
+      known.delay = known.delay < 0 ? own : Math.max(own, known.delay - (known.delay - own) * DECAY);
     }
     return null;
+  }
+
+  /** Forgets the sources of a service that was removed. */
+  static void forget(String service) {
+    ALL.keySet().removeIf(name -> name.startsWith(service + "/"));
   }
 }

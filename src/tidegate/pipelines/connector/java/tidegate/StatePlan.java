@@ -78,6 +78,8 @@ final class StatePlan implements Serializable {
   final String how;
   final boolean required;
   final int back;
+  /** Each window gives its events one by one, so many at most; -1: it gives one result. */
+  final long limit;
   final List<Step> steps = new ArrayList<>();
   /** The index of the numeric argument that {@code spanLimit} bounds; -1: none. */
   final int span;
@@ -111,6 +113,7 @@ final class StatePlan implements Serializable {
     how = node.path("how").asText("inner");
     required = node.path("required").asBoolean(false);
     back = node.path("back").asInt(1);
+    limit = node.path("limit").asLong(-1);
     node.path("steps").forEach(each -> steps.add(new Step(each)));
     span = node.path("span").asInt(-1);
     spanLimit = node.path("span_limit").asDouble(0);

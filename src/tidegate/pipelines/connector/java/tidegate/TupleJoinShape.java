@@ -31,7 +31,7 @@ final class TupleJoinShape extends StateShape {
     long count = (counts.exists() ? counts.get() : 0) + 1;
     counts.update(count);
     events.add(record.side, count, "", WAITING, record.event);
-    processor.metrics().held(1);
+    processor.hold();
     List<List<EventList.Held>> windows = new ArrayList<>();
     for (int side = 0; side < plan.sides; side++) {
       windows.add(new ArrayList<>());
@@ -57,13 +57,13 @@ final class TupleJoinShape extends StateShape {
     List<EventList.Held> own = windows.get(record.side);
     for (int n = 0; n < own.size() - plan.length; n++) {
       events.remove(own.get(n));
-      processor.metrics().held(-1);
+      processor.release(1);
     }
   }
 
   private void combine(StateRecord record, List<List<EventList.Held>> windows, int side, String[] chosen) {
     if (side == plan.sides) {
-      processor.emit(record.key, record.time, record.time, 0, record.arrived, chosen.clone(), null);
+      processor.emit(record.key, record.time, record.time, 0, record.arrived, chosen.clone(), null, 1);
     } else if (side == record.side) {
       combine(record, windows, side + 1, chosen);
     } else {

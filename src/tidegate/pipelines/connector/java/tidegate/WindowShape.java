@@ -39,7 +39,7 @@ final class WindowShape extends StateShape {
     total = handle.getValueState("total", Encoders.BINARY(), TTLConfig.NONE());
     items = new WindowItems(handle);
     zone = plan.zone.isEmpty() ? null : ZoneId.of(plan.zone);
-    isKept = plan.onLate.equals("update");
+    isKept = plan.onLate.equals("update") && plan.windows.equals("time");
   }
 
   @Override
@@ -102,7 +102,7 @@ final class WindowShape extends StateShape {
     window.add(record, items, start);
     if (isLast) {
       window.held++;
-      processor.metrics().held(1);
+      processor.hold();
     }
     if (saved == null && end != Long.MAX_VALUE) {
       processor.addTimer(plus(end, plan.lateness), record.key);
@@ -144,7 +144,7 @@ final class WindowShape extends StateShape {
     }
     merged.add(record, items, start);
     merged.held++;
-    processor.metrics().held(1);
+    processor.hold();
     processor.addTimer(plus(merged.end, plan.lateness), record.key);
     if (plan.updates) {
       emit(record.key, start, merged, record.arrived);
@@ -198,7 +198,7 @@ final class WindowShape extends StateShape {
       total.update(sum.save());
       items.move(start, ALL);
       String[][] lists = items.lists(ALL, plan);
-      processor.emit(key, start, window.end, 0, sum.arrived, null, sum.values(lists));
+      processor.emit(key, start, window.end, 0, sum.arrived, null, sum.values(lists), sum.count);
     } else if (!plan.updates) {
       emit(key, start, window, window.arrived);
     }
@@ -210,11 +210,11 @@ final class WindowShape extends StateShape {
     long from = start == ALL || plan.windows.equals("session") ? window.first : start;
     long to = start == ALL ? window.last : window.end;
     String[] values = window.values(items.lists(start, plan));
-    processor.emit(key, from, to, isRevised ? window.count : 0, arrived, null, values);
+    processor.emit(key, from, to, isRevised ? window.count : 0, arrived, null, values, window.count);
   }
 
   private void release(OpenWindow window) {
-    processor.metrics().held(-window.held);
+    processor.release(window.held);
     window.held = 0;
   }
 
