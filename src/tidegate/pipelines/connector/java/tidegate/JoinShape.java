@@ -86,6 +86,11 @@ final class JoinShape extends StateShape {
   }
 
   @Override
+  void schedule(String key) {
+    events.all().forEach(held -> processor.addTimer(plus(expiry(held.time), 1), key));
+  }
+
+  @Override
   void due(String key) {
     for (EventList.Held held : events.all()) {
       if (expiry(held.time) < processor.watermark()) {

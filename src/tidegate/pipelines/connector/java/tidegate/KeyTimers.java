@@ -5,6 +5,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.spark.sql.streaming.MapState;
 import scala.collection.Iterator;
 
@@ -35,6 +36,15 @@ final class KeyTimers {
     if (byTime.computeIfAbsent(time, each -> new HashSet<>()).add(key)) {
       stored.updateValue(entry(time, key), true);
     }
+  }
+
+  /** Removes all timers and returns their keys. The caller has selected the tick key. */
+  Set<String> clear() {
+    Set<String> keys = new TreeSet<>();
+    while (!byTime.isEmpty()) {
+      keys.addAll(poll());
+    }
+    return keys;
   }
 
   boolean isDue(long watermark) {

@@ -3,6 +3,7 @@ package tidegate;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.Dataset;
@@ -42,6 +43,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private transient List<Row> output;
   private transient org.apache.spark.sql.streaming.MapState<String, Boolean> storedTimers;
   private transient ValueState<Long> storedHeld;
+  private transient ValueState<String> timing;
   private transient long held;
   private transient Metrics metrics;
 
@@ -64,6 +66,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     marks = getHandle().getValueState("marks", Encoders.BINARY(), TTLConfig.NONE());
     storedTimers = getHandle().getMapState("timers", Encoders.STRING(), Encoders.BOOLEAN(), TTLConfig.NONE());
     storedHeld = getHandle().getValueState("held", Encoders.LONG(), TTLConfig.NONE());
+    timing = getHandle().getValueState("timing", Encoders.STRING(), TTLConfig.NONE());
     shape = StateShape.of(plan, getHandle());
     metrics = Metrics.of(plan.service);
   }
@@ -83,7 +86,25 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       return null;
     });
     shape.begin(this);
+    adaptTimers();
     loaded = true;
+  }
+
+  /** Sets all timers again if a version of the service with another lateness, or other lengths of time, wrote them. */
+  private void adaptTimers() {
+    Set<String> keys = under(tickKey, () -> {
+      boolean isSame = plan.timing().equals(timing.get());
+      if (!isSame) {
+        timing.update(plan.timing());
+      }
+      return isSame ? Set.<String>of() : timers.clear();
+    });
+    for (String key : keys) {
+      under(key, () -> {
+        shape.schedule(key);
+        return null;
+      });
+    }
   }
 
   @Override

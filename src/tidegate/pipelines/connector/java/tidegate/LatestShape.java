@@ -85,6 +85,11 @@ final class LatestShape extends StateShape {
   }
 
   @Override
+  void schedule(String key) {
+    events.all().forEach(held -> processor.addTimer(plus(forgotten(held.time), 1), key));
+  }
+
+  @Override
   void due(String key) {
     for (EventList.Held held : events.all()) {
       if (forgotten(held.time) < processor.watermark()) {

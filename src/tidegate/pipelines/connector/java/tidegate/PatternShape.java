@@ -78,6 +78,12 @@ final class PatternShape extends StateShape {
   }
 
   @Override
+  void schedule(String key) {
+    waiting.all().forEach(held -> processor.addTimer(plus(held.time, plan.lateness), key));
+    write(key, read());
+  }
+
+  @Override
   void due(String key) {
     Runs runs = read();
     for (EventList.Held held : waiting.all()) {

@@ -85,6 +85,13 @@ final class StatePlan implements Serializable {
   final int span;
   final double spanLimit;
 
+  /** What decides when timers are due. If it is not what the state was written with, all timers are set again. */
+  String timing() {
+    StringBuilder text = new StringBuilder(lateness + " " + within);
+    steps.forEach(step -> text.append(' ').append(step.lasting));
+    return text.toString();
+  }
+
   StatePlan(String json) {
     JsonNode node;
     try {

@@ -43,6 +43,9 @@ abstract class StateShape {
   /** Called when the watermark has passed a timer of the key. The state of the key is selected. */
   void due(String key) {}
 
+  /** Sets the timers of a key again, after a new version has changed when they are due. The key is selected. */
+  void schedule(String key) {}
+
   /** How far behind the watermark the event time of a later result may be. */
   long delay() {
     return plan.lateness;

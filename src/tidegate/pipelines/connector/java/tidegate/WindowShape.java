@@ -183,6 +183,16 @@ final class WindowShape extends StateShape {
     }
   }
 
+  @Override
+  void schedule(String key) {
+    for (Tuple2<Long, byte[]> entry : entries()) {
+      OpenWindow window = OpenWindow.read(plan, entry._2());
+      if (window.end != Long.MAX_VALUE) {
+        processor.addTimer(plus(window.end, plan.lateness) + (window.closed ? KEPT : 0), key);
+      }
+    }
+  }
+
   private void remove(long start) {
     open.removeKey(start);
     items.remove(start);
