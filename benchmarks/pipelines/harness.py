@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from benchmarks.measure import group_cpu_s
+from benchmarks.measure import group_cpu_s, percentile
 from tidegate.logs import Cursor, SegmentLog
 
 PATIENCE_S = 180.0
@@ -137,6 +137,14 @@ def follow(
         seen.latencies += late
         seen.seconds.setdefault(int(now - warm_until), []).extend(late)
     return seen
+
+
+def by_second(seen: Seen) -> dict[str, list[tuple[float, float]]]:
+    """Return a chart of latencies over the time of a run."""
+    return {
+        name: [(float(n), percentile(found, share)) for n, found in sorted(seen.seconds.items())]
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
+    }
 
 
 def appended_at(record: bytes) -> float:

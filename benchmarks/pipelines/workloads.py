@@ -9,7 +9,17 @@ from threading import Event
 
 from benchmarks.measure import percentile
 from benchmarks.pipelines import stateful
-from benchmarks.pipelines.harness import STREAM, Seen, Tidegate, data_folder, follow, loaded, running, wait_for
+from benchmarks.pipelines.harness import (
+    STREAM,
+    Seen,
+    Tidegate,
+    by_second,
+    data_folder,
+    follow,
+    loaded,
+    running,
+    wait_for,
+)
 from benchmarks.reporting import Row, Setting, measured
 
 MERGED = "merge, constraints, mask"
@@ -96,7 +106,7 @@ def _latency(
         row = measured(f"{what}, {rate:,} events/s: {share}", value, "ms", targets.get(share))
         yield row | {"peer": "the raw stream", "peer_value": floor, "ratio": value / floor, "events": out.count}
     row = measured(f"{what}, {rate:,} events/s: longest", max(out.latencies), "ms")
-    yield row | {"by_second": _by_second(out)}
+    yield row | {"by_second": by_second(out)}
 
 
 def _watched(
@@ -139,15 +149,7 @@ def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
     first, final_ = percentile(early, 0.5), percentile(late, 0.5)
     row = measured(f"{what}: median of the last three seconds", final_, "ms")
     yield row | {"peer": "of the first three", "peer_value": first, "ratio": final_ / first}
-    yield measured(f"{what}: p99", percentile(seen.latencies, 0.99), "ms") | {"by_second": _by_second(seen)}
-
-
-def _by_second(seen: Seen) -> dict[str, list[tuple[float, float]]]:
-    """Return a chart of latencies over the time of a run."""
-    return {
-        name: [(float(n), percentile(found, share)) for n, found in sorted(seen.seconds.items())]
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
-    }
+    yield measured(f"{what}: p99", percentile(seen.latencies, 0.99), "ms") | {"by_second": by_second(seen)}
 
 
 def _first(up: Tidegate, stream: str, before: int) -> None:
