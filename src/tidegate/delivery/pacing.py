@@ -11,7 +11,7 @@ from tidegate.delivery.subscriber import DeliveryNotice, Pick, Sink, Subscriber
 
 
 class Pace(Protocol):
-    """A rate limit, shared by all sinks of a caller."""
+    """A rate limit, shared by all sinks of a caller. Used on the event loop only."""
 
     def take(self) -> bool:
         """Count one event. Returns False if the event must wait."""

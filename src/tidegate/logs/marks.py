@@ -20,6 +20,8 @@ _SOURCE = re.compile(r"(.+):([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 def is_repeat(record: bytes, marks: dict[str, Mark]) -> bool:
     """True if a record is at or below the mark of its source partition; otherwise moves the mark up to it.
 
+    Call it for each record in the order of its partition. `marks` belongs to one reader of that partition.
+
     >>> marks: dict[str, Mark] = {}
     >>> [is_repeat(b'{"_src":"gps/0:%d"}' % n, marks) for n in (1, 2, 1, 2, 3)]
     [False, False, True, True, False]

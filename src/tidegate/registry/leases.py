@@ -1,4 +1,4 @@
-"""Leases in a database."""
+"""Leases in a database: one process at a time runs the services, or delivers a push subscription."""
 
 from __future__ import annotations
 

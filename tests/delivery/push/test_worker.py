@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -93,8 +93,10 @@ class PushWorld:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> PushWorld:
-    return PushWorld(tmp_path)
+def world(tmp_path: Path) -> Iterator[PushWorld]:
+    world = PushWorld(tmp_path)
+    yield world
+    world.registry.close()
 
 
 def test_retry_delays_double_up_to_a_limit_with_jitter() -> None:
@@ -120,9 +122,9 @@ def test_cursor_in_the_registry_reaches_the_end_of_the_log(world: PushWorld) -> 
     run(work())
 
 
-def test_failure_is_stored_before_the_retry_delay_and_survives_a_restart(tmp_path: Path) -> None:
+def test_failure_is_stored_before_the_retry_delay_and_survives_a_restart(world: PushWorld) -> None:
     async def work() -> None:
-        world = PushWorld(tmp_path, replace(HASTY, first_retry_s=100.0, max_retry_s=1_000.0))
+        world.settings = replace(HASTY, first_retry_s=100.0, max_retry_s=1_000.0)
         world.subscribe()
         world.truth.append("a.0", 3)
         receiving = Receiving(Outcome("taken"), Outcome("failed", "no answer"))

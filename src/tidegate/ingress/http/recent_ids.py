@@ -18,7 +18,10 @@ _READ_RECORDS = 10_000
 
 
 class RecentIds:
-    """The newest ids of a stream: at most `max_ids`, and none older than `max_age_s`."""
+    """The newest ids of a stream: at most `max_ids`, and none older than `max_age_s`.
+
+    The `StreamIngestor` of the stream fills it from the log, and asks it for each event with an id. Not thread-safe.
+    """
 
     def __init__(self, max_ids: int, max_age_s: float) -> None:
         self._max_ids, self._max_age_s = max_ids, max_age_s
