@@ -59,7 +59,7 @@ soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty k
 	@rm -f .cache/soak-report.txt
 	TIDEGATE_TESTS=soak TIDEGATE_SOAK=$(SOAK) $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)
 	@scripts/need-java
-	TIDEGATE_TESTS=soak TIDEGATE_SOAK=$(SOAK) $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py tests/cluster
+	TIDEGATE_TESTS=soak TIDEGATE_SOAK=$(SOAK) $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/pipelines/test_stateful.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py tests/cluster
 
 bounds: $(READY) ## Test the gateway with the oldest and newest uvicorn, httpx and httpcore that the extras allow
 	$(BIN)/python scripts/test_bounds.py $(ARGS)

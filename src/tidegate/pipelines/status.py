@@ -56,6 +56,10 @@ which reads some events again after a failure, are totals since the service star
 since the last event."""
 
 
+STATE_COUNTS = ("late", "results", "used", "held", "restored")
+"""Counts that only the state engine knows."""
+
+
 @dataclass
 class Status:
     """The status of one service, or of the source of one raw stream."""
@@ -100,14 +104,18 @@ class Status:
     error: str | None = None
     kind: Kind = "service"
 
-    def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
-        """Update from the metrics of the tasks. The last update was `elapsed_s` ago."""
+    def measure(self, metrics: Mapping[str, Any], elapsed_s: float, *, knows_state: bool = True) -> None:
+        """Update from the metrics of the tasks. The last update was `elapsed_s` ago.
+
+        `knows_state`: False if Spark's own operators keep a state, which the metrics say nothing of.
+        """
         self.read_per_s = max(0, metrics["read"] - self.read) / elapsed_s
         self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
         for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
             setattr(self, name, metrics[name])
-        for name in ("filtered", "late", "results", "used", "held", "restored", "skipped"):
-            setattr(self, name, metrics.get(name))
+        self.filtered, self.skipped = metrics.get("filtered"), metrics.get("skipped")
+        for name in STATE_COUNTS:
+            setattr(self, name, metrics.get(name) if knows_state else None)
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]
         self.latencies = tuple(metrics["latencies"])
