@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.conftest import TEXTS
 from tidegate import Filter, SemanticsUnavailable, TidegateError
 from tidegate.filters.tokens import MAX_BYTES
 
+T = TypeVar("T")
 SLICES = 10
 
 STEPS_A_CHARACTER = 80
@@ -45,7 +46,19 @@ def check(text: str) -> None:
 
 
 def counted(text: str) -> tuple[Filter | TidegateError, int]:
-    """Return the result for a text, and the number of Python lines that ran: the same on every machine."""
+    """Return the result for a text, and the number of Python lines that ran."""
+
+    def parse() -> Filter | TidegateError:
+        try:
+            return Filter(text)
+        except TidegateError as error:
+            return error
+
+    return with_steps(parse)
+
+
+def with_steps(call: Callable[[], T]) -> tuple[T, int]:
+    """Return what a call returns, and the number of Python lines that ran: the same on every machine."""
     steps = 0
 
     def step(*_: object) -> Any:
@@ -56,9 +69,7 @@ def counted(text: str) -> tuple[Filter | TidegateError, int]:
     before = sys.gettrace()
     sys.settrace(step)
     try:
-        return Filter(text), steps
-    except TidegateError as error:
-        return error, steps
+        return call(), steps
     finally:
         sys.settrace(before)
 
