@@ -15,6 +15,8 @@ BEGIN_US = 1_711_670_400_000_000
 END_US = BEGIN_US + 20 * 24 * HOUR
 """The time of the last event of each stream, which closes all windows before it."""
 COUNTS = {"a": 120, "b": 60, "c": 40, "d": 60, "e": 40}
+LAST: dict[str, Event] = {"a": {"n": 99}, "b": {"level": 49}, "c": {"mark": "r"}, "d": {"n": 99}, "e": {"n": 99}}
+"""Attributes of the last event of each stream."""
 ALLOWS_ALL = 90
 """A lateness in seconds that refuses no event of the streams by seconds."""
 
@@ -49,7 +51,8 @@ def made(seed: int) -> dict[str, list[Event]]:
             if rng.random() < 0.06:
                 time -= rng.randrange(20, 60) * step
             events.append(_event(rng, stream, n, rng.choice("xyz"), time))
-        events.append(_event(rng, stream, count, "end", END_US))
+        # No filter removes it: one that is removed moves the watermark only with the next tick.
+        events.append({**_event(rng, stream, count, "end", END_US), **LAST[stream]})
         found[stream] = events
     return found
 

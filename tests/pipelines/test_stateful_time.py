@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,14 @@ services:
     pipeline:
       - filter: "speed >= 0"
       - aggregate: {of: [{count: c}, {sum: {n: total}}], by: [vid], window: {length: 10s, lateness: 5s}}
+  sketches:
+    from: a
+    idle: never
+    pipeline:
+      - aggregate:
+          of: [{approx_distinct: {n: kinds}}, {percentile: {speed: {low: 0.1, high: 0.99}}}]
+          by: [vid]
+          window: {length: 1d}
   stopped:
     from: a
     idle: IDLE
@@ -67,12 +77,12 @@ def world(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -
     made.close()
 
 
-@pytest.mark.parametrize("world", [{"IDLE": "4s"}], indirect=True, ids=[""])
+@pytest.mark.parametrize("world", [{"IDLE": "8s"}], indirect=True, ids=[""])
 @pytest.mark.usefixtures("short_epochs")
 def test_silent_stream_closes_windows_also_if_idle_is_longer_than_an_epoch(world: World) -> None:
-    for name in ("tumbling", "stopped", "quiet"):
-        world.start(name)
     world.append("a", [event(1, 0), event(2, 3), event(3, 1, vid="y")])
+    for name in ("tumbling", "stopped", "quiet"):  # before, a slow start would be a silence of its own
+        world.start(name, backfill=True)
     closed = world.await_events("tumbling", 2)
     assert sorted((each["vid"], each["c"], each["total"]) for each in closed) == [("x", 2, 3), ("y", 1, 3)]
     stopped = world.await_events("stopped", 2)
@@ -118,6 +128,19 @@ def test_pattern_refuses_what_came_too_late(world: World) -> None:
     assert [each["n"] for each in match["slow"]] == [2]
     (refused,) = world.await_events("stopped.quarantine", 1)
     assert refused["_reason"].startswith("late: its time is 2024-03-29T00:00:15Z")
+
+
+def test_sketches_of_many_values_stay_within_their_promise(world: World) -> None:
+    rng = random.Random(7)
+    values = [event(rng.randrange(3_000), n / 10, rng.gauss(50, 15)) for n in range(20_000)]
+    world.start("sketches")
+    world.append("a", [*values, event(0, 2 * 86_400)])
+    (found,) = world.await_events("sketches", 1)
+    kinds = len({each["n"] for each in values})
+    assert abs(found["kinds"] - kinds) <= 0.04 * kinds
+    speeds = sorted(each["speed"] for each in values)
+    for name, share in (("low", 0.1), ("high", 0.99)):
+        assert abs(bisect(speeds, found[name]) / len(speeds) - share) <= 0.014
 
 
 def test_events_that_are_held_are_known_after_a_restart(world: World) -> None:

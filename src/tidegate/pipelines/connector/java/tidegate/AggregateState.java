@@ -345,7 +345,7 @@ abstract class AggregateState {
     }
   }
 
-  /** The number of different values by a HyperLogLog sketch of 4,096 registers: within 2 %. */
+  /** The number of different values by a HyperLogLog sketch of 4,096 registers: nearly always within 4 %. */
   private static final class ApproximateCount extends AggregateState {
     private static final int LOG_REGISTERS = 12;
     private HllSketch sketch = new HllSketch(LOG_REGISTERS);

@@ -37,6 +37,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private transient ValueState<byte[]> marks;
   private transient KeyTimers timers;
   private transient Watermark watermark;
+  private transient long savedWatermark;
   private transient String partition;
   private transient String tickKey;
   private transient boolean loaded;
@@ -82,6 +83,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
       watermark = new Watermark(plan.sources, plan.idle, saved);
+      savedWatermark = watermark.value();
       timers = new KeyTimers(storedTimers);
       return null;
     });
@@ -130,13 +132,9 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private void handle(StateRecord record) {
     switch (record.kind) {
       case StateRecord.TICK:
-        long before = watermark.value();
         watermark.tick(record.source, record.clock);
-        boolean fired = fireTimers();
-        if (watermark.value() != before) {
-          marks.update(watermark.save());
-        }
-        if (!fired) {
+        if (!fireTimers()) {
+          saveWatermark();
           forwardTicks();
         }
         return;
@@ -167,9 +165,21 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       fired = true;
     }
     if (fired) {
+      // Not only with the next tick: what is closed by now must stay closed after a restart.
+      saveWatermark();
       forwardTicks();
     }
     return fired;
+  }
+
+  private void saveWatermark() {
+    if (watermark.value() != savedWatermark) {
+      savedWatermark = watermark.value();
+      under(tickKey, () -> {
+        marks.update(watermark.save());
+        return null;
+      });
+    }
   }
 
   /** Tells the next stage how far this one is: everything that it will still give is later than that. */

@@ -16,8 +16,9 @@ import org.apache.spark.sql.streaming.ValueState;
  *
  * <p>Every event that satisfies the first step begins a run. The first run that completes gives a match and ends all
  * runs of its key, so matches do not overlap. Events that a run does not need are skipped. A step with {@code for} ends
- * its run at the first event that does not satisfy it, and lasts until the watermark has passed; such a first step begins
- * only after an event that does not satisfy it. An absent step ends its run at an event that satisfies it.
+ * its run at the first event that does not satisfy it once it has begun, and lasts until the watermark has passed; such a
+ * first step begins only after an event that does not satisfy it. An absent step ends its run at an event that satisfies
+ * it.
  */
 final class PatternShape extends StateShape {
   /** Runs of a key at a time; the oldest gives way. */
@@ -223,7 +224,8 @@ final class PatternShape extends StateShape {
   /** Whether the step before an absent one takes one more event; not if the step behind the absent one can begin. */
   private boolean isLonger(Run run, EventList.Held event) {
     int before = run.step - 1;
-    boolean hasRoom = !steps[before].absent && steps[before].lasting < 0 && run.events.get(before).size() < steps[before].most;
+    boolean isCounted = !steps[before].absent && steps[before].lasting < 0;
+    boolean hasRoom = isCounted && run.events.get(before).size() < steps[before].most;
     boolean isNext = steps[run.step].lasting < 0 && satisfies(event, run.step + 1) && isWithin(run, event);
     return hasRoom && !isNext && satisfies(event, before) && isWithin(run, event);
   }

@@ -46,7 +46,9 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
   public String call(String service, String source, Long position, Integer tick, Long caughtUp, Long time) {
     long now = Metrics.nowMicros();
     if (known == null) {
-      known = ALL.compute(service + "/" + source, (name, last) -> last != null && last.isBefore(position, now) ? last : new Known(now));
+      known = ALL.compute(
+          service + "/" + source,
+          (name, last) -> last != null && last.isBefore(position, now) ? last : new Known(now));
     }
     known.position = position;
     known.called = now;
