@@ -563,6 +563,15 @@ def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_
         see(page, "live", ".tail-box")
 
 
+def test_service_page_shows_what_became_of_its_events(page: Any, city: City) -> None:
+    city.tell("flow", read=1_200, late=7, filtered=30, held=12)
+    opened(page, city, "services/flow")
+    counts = page.locator(".card", has_text="Late (quarantined or dropped)")
+    for name, value in (("Read", "1,200"), ("Late", "7"), ("Filtered", "30"), ("In the state now", "12")):
+        see(page, value, f"tr:has-text('{name}') td")
+    assert counts.locator("tr", has_text="Used by results").locator("td").inner_text() == "unknown"
+
+
 def test_nothing_is_asked_for_that_is_not_there(page: Any, city: City) -> None:
     refused: list[str] = []
     page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)

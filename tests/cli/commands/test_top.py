@@ -49,6 +49,16 @@ def test_once_prints_a_sample_as_json_and_as_a_table(world: World) -> None:
     assert "1 sse" in shown
 
 
+def test_counts_that_are_not_known_are_unknown(world: World) -> None:
+    world.tell_running("gps", quarantined=2, late=1_500, held=None)
+    with closing(GatewaySampler(world.url, None)) as sampler:
+        until(lambda: sampler.sample().rows[1].late == 1_500, "the counts")
+        assert sampler.sample().rows[1].held is None
+    shown = runner.invoke(app, ["top", "--url", world.url, "--once"], env={"COLUMNS": "250"}).stdout
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:1] == ["gps"])
+    assert row[-4:] == ["2", "1,500", "unknown", "unknown"]
+
+
 def test_second_sample_covers_only_the_time_since_the_first(world: World) -> None:
     sampler = GatewaySampler(world.url, None)
     with closing(sampler), Client(world.url) as client, client.subscribe("gps") as events:

@@ -94,7 +94,9 @@ def _table(url: str, sample: Sample) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("service", "state", "mode"):
         table.add_column(title, no_wrap=True)
-    for title in ("in/s", "out/s", "engine p50/p99 ms", "dispatch p50/p99 ms", "lag", "subscribers", "quarantined"):
+    for title in ("in/s", "out/s", "engine p50/p99 ms", "dispatch p50/p99 ms", "lag", "subscribers"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in ("quarantined", "late", "filtered", "held"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in sample.rows:
         table.add_row(
@@ -107,13 +109,17 @@ def _table(url: str, sample: Sample) -> RenderableType:
             _pair(row.dispatch_p50_ms, row.dispatch_p99_ms),
             size(row.lag_bytes),
             _subscribers(row),
-            f"{row.quarantined:,}",
+            *(_count(each) for each in (row.quarantined, row.late, row.filtered, row.held)),
         )
     running = sum(row.state == "running" for row in sample.rows)
     own = sum(row.origin is None for row in sample.rows)
     head = Text(f"{url}  {running} of {own} services run", "bold")
     errors = [Text(f"{row.service}: {row.error}", "red") for row in sample.rows if row.error]
     return Group(head, table, *errors)
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _pair(p50: float | None, p99: float | None) -> str:

@@ -42,6 +42,12 @@ class ServiceSample:
     behind: int
     """The number of subscribers in catch-up."""
     quarantined: int
+    late: int | None
+    """Events that came after their window was closed; None: not known."""
+    filtered: int | None
+    """Events that a filter or another operator removed; None: not known."""
+    held: int | None
+    """Events in the state of the service; None: not known."""
     restarts: int
     error: str | None
     origin: str | None
@@ -126,6 +132,9 @@ def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], 
         subscribers=kinds,
         behind=behind,
         quarantined=status.get("quarantined") or 0,
+        late=status.get("late"),
+        filtered=status.get("filtered"),
+        held=status.get("held"),
         restarts=status.get("restarts") or 0,
         error=status.get("error"),
         origin=origin,

@@ -266,7 +266,8 @@ class _GatewayCollector:
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
         for name, status in self._gateway.statuses.newest.items():
             running.add_metric([name], float(self._gateway.state(name) == "running"))
-            lag.add_metric([name], status.get("behind_bytes") or 0)
+            if status.get("behind_bytes") is not None:
+                lag.add_metric([name], status["behind_bytes"])
             restarts.add_metric([name], status.get("restarts") or 0)
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
                 if status.get(key) is not None:

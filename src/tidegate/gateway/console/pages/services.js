@@ -80,6 +80,7 @@ function about({ into, service, signal, me }) {
     [timeChart(t.service.dispatch, quantiles, ms), ["d50", "d99"]],
     [timeChart(t.service.lag, [{ name: t.service.behind, class: "c1" }], size), ["lag"]],
   ];
+  const counts = eventCounts();
   const [mode, why, errors] = [h("b"), h("p", { class: "dim bounded" }), h("p", { class: "problem", hidden: true })];
   add(
     into,
@@ -89,6 +90,7 @@ function about({ into, service, signal, me }) {
       { class: "columns" },
       card(t.service.pipeline, errors, h("p", {}, mode), why, steps(definition)),
       card(t.service.quality, quality(name, signal)),
+      card(t.service.counts, counts.node),
       card(t.service.schema, schema(service)),
       card(t.service.more, more(service, me)),
     ),
@@ -101,6 +103,7 @@ function about({ into, service, signal, me }) {
     const status = found?.status;
     say(mode, status ? (t.modes[status.mode] ?? status.mode) : found?.origin ? t.overview.origin(found.origin) : t.states.never);
     say(why, status?.reason);
+    counts.update(status);
     say(errors, status?.error);
     errors.hidden = !status?.error;
   });
@@ -146,6 +149,18 @@ function more({ definition, name }, me) {
     me.role !== "consumer" && definition.from && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
   ];
   return pairs(entries);
+}
+
+/** Show what became of the events that a service read. A count that is not known says so. */
+function eventCounts() {
+  const rows = t.service.outcomes.map(([key, title]) => ({ key, title, value: h("td", { class: "num", text: "–" }) }));
+  const body = h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row", text: each.title }), each.value)));
+  return {
+    node: h("table", { class: "plain" }, body),
+    update(status) {
+      for (const { key, value } of rows) say(value, status ? (status[key] == null ? t.service.unknown : count(status[key])) : "–");
+    },
+  };
 }
 
 /** Show promised and measured quality; polled while the page is visible. */
