@@ -218,13 +218,14 @@ class Engine:
             begins = {stream: self._fixed(stream, fixed.get(stream)) for stream in partitions}
             for stream, reached in self._earlier(service, partitions, fixed).items():
                 begins[stream] |= reached
-            if name in self._log.streams():
+            if source is not None:
+                # What was written since the last checkpoint is made again, and must be found in the output.
+                adopted = checkpoints.positions(name, source) or {}
+                begins |= {each: adopted[each] for each in adopted if each in partitions or each == name}
+                checkpoints.save_form(name, version, form, adopts=source)
+            elif name in self._log.streams():
                 begins[name] = dict(self._log.end(name).offsets)
             positions = begins
-            if source is not None:
-                adopted = checkpoints.positions(name, source) or {}
-                positions = begins | {each: adopted[each] for each in adopted if each in partitions or each == name}
-                checkpoints.save_form(name, version, form, adopts=source)
         checkpoints.save_form(name, version, form)
         checkpoints.save_positions(name, version, positions)
         return positions

@@ -58,8 +58,7 @@ def test_every_service_has_output_until_ctrl_c_ends_the_demo(tmp_path: Path) -> 
     services = json.loads(out)["services"]
     assert list(services) == SERVICES
     assert all(service["events"] > 0 and service["error"] is None for service in services.values())
-    assert services["gps"]["mode"] == services["speeding"]["mode"] == services["traffic-flow"]["mode"] == "real-time"
-    assert services["busiest-minute"]["mode"] == "micro-batch"
+    assert {service["mode"] for service in services.values()} == {"real-time"}
     assert services["gps"]["quarantined"] > 0, "the generator sends impossible positions too"
     assert len(services["gps"]["last"]["vid"]) == 64, "plates are hidden"
     assert services["gps"]["events"] >= services["gps"]["written"] > 0

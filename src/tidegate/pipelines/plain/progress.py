@@ -64,7 +64,9 @@ class BatchProgress:
             _, _, *lines = (self._offsets / str(number)).read_text().splitlines()
         except FileNotFoundError:
             return {}
-        sources: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+        # A line is the name of a source and its offset: `stream_a:{"0": 806}`.
+        named = [line.partition(":")[2] for line in lines]
+        sources: list[dict[str, Any]] = [json.loads(offset) for offset in named if offset.startswith("{")]
         return {offset[STREAM]: positions(offset) for offset in sources if STREAM in offset}  # not by the connector
 
     def _count(self, folder: Path, start: int | None, end: int) -> None:
