@@ -30,7 +30,7 @@ Positions = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class StateForm:
-    """What decides whether Spark can go on with a state: the mode that wrote it, and what each operator keeps."""
+    """The form of a state: the mode that wrote it, and the layout of each operator. Only an equal mode can read it."""
 
     mode: str
     layouts: tuple[StateLayout, ...]
@@ -105,16 +105,16 @@ class Checkpoints:
         return None if found is None else StateForm(found["mode"], tuple(map(StateLayout.from_dict, found["layouts"])))
 
     def save_form(self, service: str, version: int, form: StateForm, *, adopts: int | None = None) -> None:
-        """Write down the form of the state that a version is going to write.
+        """Store the form of the state that a version will write.
 
-        `adopts` is the version whose checkpoint it goes on with; None: its own, or the one that it adopted before.
+        `adopts` is the version whose checkpoint it continues; None: its own, or the one that it adopted before.
         """
         owner = self._owner(service, version if adopts is None else adopts)
         document = {"mode": form.mode, "layouts": [each.to_dict() for each in form.layouts], "owner": owner}
         write_json(self.version_folder(service, version) / "layout.json", document)
 
     def has_state(self, service: str, version: int) -> bool:
-        """Return True if a version has a checkpoint to go on with."""
+        """Return True if a version has a checkpoint."""
         return self.main(service, version).exists()
 
     def adapt_paths(self, service: str, version: int) -> None:

@@ -78,17 +78,17 @@ class EmbeddedLog:
         return attach.start(write, checkpoint, self._writer(service, "position", 0, {}))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
-        """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
+        """Return where to resume each partition, by the last records of the output and the stored offsets."""
         places = {name: self._root / output / f"{stream}.{name}" for name in partitions}
         found = {name: self._java("Marks.resume")(str(place)) for name, place in places.items()}
         return {name: position for name, position in found.items() if position >= 0}
 
     def metrics(self, service: str) -> dict[str, Any]:
-        """What the tasks of a service have done: counts since the start, latencies since the last call."""
+        """Return the metrics of a service's tasks: counts since the start, latencies since the last call."""
         return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]
 
     def forget(self, service: str) -> None:
-        """Begin to count anew for a service of this name."""
+        """Reset the counts of a service."""
         self._java("Metrics.forget")(service)
 
     def release(self, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Runs single services on Spark: where they begin, go on after a failure, and end."""
+"""Starts and stops the query of one service on Spark, and decides at which offsets it begins or resumes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _logger = structlog.get_logger("tidegate.engine")
 NOWHERE: Mapping[str, Beginning] = {}
 
 STATELESS_EPOCH = "1 hour"
-"""Between two checkpoints of a service without state, which needs none: each would pause it for 0.2 s."""
+"""Time between two checkpoints of a service without state. It needs none, and each pauses it for 0.2 s."""
 STATEFUL_EPOCH = "1 minute"
-"""Between two checkpoints of a real-time service with state: what comes again after a failure, at most."""
+"""Time between two checkpoints of a real-time service with state. After a failure, it reads so much again at most."""
 SLACK_US = 2_000_000
-"""How far a checkpoint's file and the log's own times may be apart."""
+"""The largest difference between the clock of checkpoint files and that of the log."""
 
 
 @dataclass
@@ -49,25 +49,25 @@ class Job:
     version: int
     compiled: Compiled
     partitions: Mapping[str, list[str]]
-    """Of its inputs, as they were when it started."""
+    """The partitions of each input when the service started."""
     queries: list[StreamingQuery] = field(default_factory=list)
     started: float = field(default_factory=time.time)
 
     def failure(self) -> str | None:
-        """Why it does not run any longer; None while it does."""
+        """Return why the service has stopped; None while it runs."""
         for query in self.queries:
             if not query.isActive:
                 return attach.cause(query) or "the query ended without a reason"
         return None
 
     def state_rows(self) -> int | None:
-        """How many keys its state held at the last checkpoint; None before the first."""
+        """Return the number of keys in the state at the last checkpoint; None before the first one."""
         progress = self.queries[0].lastProgress if self.queries else None
         operators = progress.stateOperators if progress is not None else []
         return sum(each.numRowsTotal for each in operators) if operators else None
 
     def stop(self) -> None:
-        """End its queries, and wait until they have."""
+        """Stop the queries, and wait until they have ended."""
         for query in self.queries:
             query.stop()
         for query in self.queries:
@@ -107,7 +107,7 @@ class Engine:
         backfill: bool = False,
         begins: Mapping[str, Beginning] = NOWHERE,
     ) -> Job:
-        """Start a service where it left off.
+        """Start a service where it stopped.
 
         A new one begins where `begins` says, by input: the registry fixed that when the service was applied. An input
         that `begins` does not name begins at its end now. With `backfill` all begin at their beginning, and the output
@@ -147,7 +147,7 @@ class Engine:
         return job
 
     def stop(self, job: Job) -> None:
-        """Stop a service and let go of its files."""
+        """Stop a service and close its files."""
         try:
             self.note_reached(job, self.metrics(job.service.name)["reached"])
             job.stop()
@@ -156,7 +156,7 @@ class Engine:
             self._slots.release(job.service.name)
 
     def is_ready(self, job: Job) -> bool:
-        """Whether a service has begun to read."""
+        """Return True if a service has begun to read."""
         if not all(_has_begun(query) for query in job.queries):
             return False
         if job.compiled.plan.mode == "micro-batch" or not str(self._spark.sparkContext.master).startswith("local"):
@@ -165,11 +165,11 @@ class Engine:
         return all(f"{stream}/{each}" in reached for stream, found in job.partitions.items() for each in found)
 
     def metrics(self, service: str) -> dict[str, Any]:
-        """What the tasks of a service have done."""
+        """Return the metrics of a service's tasks."""
         return self._streams.metrics(service)
 
     def note_reached(self, job: Job, positions: Mapping[str, int]) -> None:
-        """Write down how far a service with state has read, for its next version to begin there."""
+        """Store the offsets that a service with state has read to: a version that starts anew begins there."""
         if not job.compiled.plan.keyed:
             return
         reached: Positions = {}
@@ -180,7 +180,7 @@ class Engine:
             self.checkpoints.save_reached(job.service.name, reached)
 
     def forget(self, service: str) -> None:
-        """Remove what is kept of a service that was removed; its output stays until it expires."""
+        """Delete checkpoints and counts of a removed service. Its output stays until it expires."""
         self._streams.forget(service)
         self.checkpoints.forget(service)
 
@@ -313,7 +313,7 @@ class Engine:
         plan, service = job.compiled.plan, job.service
         checkpoint = self.checkpoints.main(service.name, job.version)
         if not plan.keyed:
-            shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
+            shutil.rmtree(checkpoint, ignore_errors=True)  # it resumes from its own output
         self.checkpoints.adapt_paths(service.name, job.version)
         since = self.checkpoints.last_commit_us(service.name, job.version) - SLACK_US if plan.keyed else 0
         write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)

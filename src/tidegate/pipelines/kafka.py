@@ -95,7 +95,7 @@ class KafkaStreams:
         return attach.start(write, checkpoint, self._writer(service, "position", 0, {}, written))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
-        """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
+        """Return where to resume each partition, by the last records of the output and the stored offsets."""
         group = self._group(output)
         if group is None:
             return {}
@@ -105,16 +105,16 @@ class KafkaStreams:
         for name in partitions:
             mark = marks.get(f"{stream}/{name}")
             if mark is not None:
-                # The record itself, too: not all that was made of it may have been written.
+                # That record again, too: perhaps not all of its results were written.
                 found[name] = max(found.get(name, 0), mark if isinstance(mark, int) else mark[0])
         return found
 
     def metrics(self, service: str) -> dict[str, Any]:
-        """What the tasks of a service have done; what expired unread is counted in records."""
+        """Return the metrics of a service's tasks; expired unread records are counted in records, not bytes."""
         return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]
 
     def forget(self, service: str) -> None:
-        """Begin to count anew for a service of this name."""
+        """Reset the counts of a service."""
         self._java("Metrics.forget")(service)
 
     def release(self, service: Service) -> None:
@@ -125,7 +125,10 @@ class KafkaStreams:
     # How far outputs came ------------------------------------------------------------
 
     def _group(self, output: str) -> str | None:
-        """Where readers note how far an output came; of one that is made again, another. None: there is no output."""
+        """Return the consumer group in which readers store offsets; another one if the output is created again.
+
+        None: there is no output.
+        """
         if output not in self._log.streams():
             return None
         return f"tidegate.{self._log.topic(output)}.{self._log.end(output).generation}"

@@ -13,14 +13,14 @@ from tidegate.pipelines.types import spark_type
 from tidegate.services.definitions import Mask, Service
 
 COLUMNS = ("verdict", "partition", "key", "revision", "child", "id", "source", "arrived", "body")
-"""What the writer takes, in its order."""
+"""The columns that the writer reads, in this order."""
 
 
 def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *, keyed: bool, key: bytes) -> DataFrame:
-    """Judge each event, hide what is to be hidden, and write it as JSON.
+    """Check the constraints of each event, mask attributes, and write it as JSON.
 
-    `schema` is that of the frame, with the service's constraints; `output` that
-    of what leaves; `key` is the secret of `hmac`.
+    `schema` is the schema of the frame with the service's constraints, `output` the schema that subscribers see, and
+    `key` the secret of `hmac`.
     """
     hidden = {name for name in service.mask if schema.root.get(name) is not None}
     violated = records.violations(schema, hidden)

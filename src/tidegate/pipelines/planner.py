@@ -43,9 +43,9 @@ class Plan:
     stateful: bool
     """Whether it keeps a state: then it recovers from Spark's checkpoint, else from its own output."""
     keyed: bool
-    """Whether its events are told apart by key and revision, not by the position of their source."""
+    """True if key and revision identify an event, and not the position of its source."""
     revised: bool
-    """Whether an event may come again with a later revision."""
+    """True if a later event with a higher revision may replace an event."""
     output: Literal["append", "update"]
     refusing: Mode
     """The mode of the query beside a keyed service in micro-batches, which sorts out the records that can't be read."""

@@ -40,7 +40,7 @@ class Slots:
             self._held[service] = count
 
     def release(self, service: str) -> None:
-        """Let go of the slots of a service that has ended."""
+        """Free the slots of a service that has ended."""
         with self._lock:
             self._held.pop(service, None)
 

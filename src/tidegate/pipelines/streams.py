@@ -1,4 +1,4 @@
-"""What services need of a log on Spark's side: to read streams, to write outputs, and to know how far they came."""
+"""The protocol of a log on Spark's side: reads streams, writes outputs, and tells where to resume."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Streams(Protocol):
 
     @property
     def obstacle(self) -> str:
-        """Why no service over them can run in real-time mode; empty where they can."""
+        """Why no service can run in real-time mode over this log; empty if services can."""
 
     def scan(
         self,
@@ -30,11 +30,10 @@ class Streams(Protocol):
         marks: str | None = None,
         ticks: int = 0,
     ) -> DataFrame:
-        """A stream as a streaming frame, from an offset for each partition on.
+        """Return a streaming frame of a stream, from `start` on: an offset for each partition.
 
-        `service` is whose metrics count what is read. `marks` names the stream
-        beside which the reader notes how far it has come. `ticks` is how many
-        state partitions get ticks, in real-time mode.
+        The metrics of `service` count the records. The reader stores its offsets beside the stream `marks`. `ticks` is
+        the number of state partitions that get ticks, in real-time mode.
         """
 
     def start(
@@ -49,25 +48,28 @@ class Streams(Protocol):
     ) -> StreamingQuery:
         """Start a query that writes a service's events, each once.
 
-        `checkpoint` is where Spark keeps how far the query is. `since_micros` is
-        when it last did: what was written later may come again. `floor` is where
-        the output ended when this version of the service began.
+        `checkpoint` is the folder of Spark's checkpoint, and `since_micros` the time of its last commit.
+        The query makes later results again, and skips those that the output has. `floor` has the end offsets of the
+        output when this version of the service began.
         """
 
     def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes what can't be read to the quarantine."""
+        """Start a query that writes unreadable records to the quarantine."""
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
-        """Where to go on reading a stream, as an output made of it tells; without those of which it tells nothing."""
+        """Return the offset at which to resume each partition of a stream, from the last records of an output.
+
+        Partitions of which the output has no records are left out.
+        """
 
     def metrics(self, service: str) -> dict[str, Any]:
-        """What the tasks of a service have done: counts since the start, latencies since the last call."""
+        """Return the metrics of a service's tasks: counts since the start, latencies since the last call."""
 
     def forget(self, service: str) -> None:
-        """Begin to count anew for a service of this name."""
+        """Reset the counts of a service."""
 
     def release(self, service: Service) -> None:
-        """Let go of what a service that was stopped had open."""
+        """Close the files or connections of a stopped service."""
 
 
 def source_name(stream: str) -> str:

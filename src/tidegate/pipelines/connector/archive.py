@@ -24,17 +24,17 @@ archive.run_trial(Path(tempfile.mkdtemp()), sys.argv[1])
 _PATIENCE_S = 300
 
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""Else a JVM that refuses the archive says so on standard output, amid what a program may read."""
+"""Otherwise a JVM that refuses the archive prints this to standard output, which a program may parse."""
 
 
 def option() -> str:
-    """What the JVM is told to use the archive; nothing where there is none."""
+    """Return the JVM options that use the archive; empty if there is no archive."""
     found = path()
     return f"-XX:SharedArchiveFile={found} -Xshare:auto {_QUIET}" if found.exists() else ""
 
 
 def path() -> Path:
-    """Where the archive is: named by the JVM and the jars that it is of, which the JVM knows by size and time."""
+    """Return the path of the archive. Its name depends on the JVM, and on size and time of Spark's jars."""
     java = shutil.which(str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java")
     real = Path(java or "java").resolve()
     named = hashlib.sha256()
@@ -45,9 +45,9 @@ def path() -> Path:
 
 
 def make() -> bool:
-    """Make the archive, unless it is there: start Spark and a service once, and keep the classes that they took.
+    """Create the archive if it does not exist: start Spark and a service once, and store the classes that they loaded.
 
-    Whether it is there now.
+    Returns True if the archive exists now.
     """
     target = path()
     if target.exists():

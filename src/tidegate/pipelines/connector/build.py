@@ -41,34 +41,34 @@ _LOOPBACK_SOURCES = _HERE / "java-loopback"
 
 
 def jar() -> Path:
-    """Give the connector's jar, compiled now if it must be."""
+    """Return the connector's jar. Compiles it if it does not exist."""
     return find() or compile_to(cache() / _name())
 
 
 def find() -> Path | None:
-    """The connector's jar, where there is one already: a wheel's, or what was compiled before."""
+    """Return the connector's jar if it exists, in a wheel or from an earlier compilation; None otherwise."""
     return _found(_name())
 
 
 def obstacle() -> str:
-    """Why there is no connector, and what to do; empty where there is one, or a `javac` that makes it."""
+    """Return why there is no connector, and what to do; empty if it exists or `javac` can compile it."""
     is_compiled = find() is not None and _found(_loopback_name()) is not None
     return "" if is_compiled or compiler() is not None else _OBSTACLE
 
 
 def compile_to(target: Path) -> Path:
-    """Compile the connector to a jar; another process may do the same at once."""
+    """Compile the connector to a jar. Other processes may do the same at the same time."""
     return _compile(_sources(_SOURCES), [], target)
 
 
 def kafka_jars() -> list[Path]:
-    """Give the jars that a log in Kafka needs beside it: ours, compiled now if it must be, and Kafka's client."""
+    """Return the jars that a log in Kafka needs too: our part, compiled if it does not exist, and Kafka's client."""
     clients = maven.kafka_jars(cache())
     return [_found(_kafka_name()) or compile_kafka_to(cache() / _kafka_name()), *clients]
 
 
 def compile_kafka_to(target: Path) -> Path:
-    """Compile what is over Kafka's client to a jar."""
+    """Compile our Kafka part to a jar."""
     return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(cache())], target)
 
 
@@ -170,6 +170,6 @@ def spark_jars() -> Path:
 
 
 def cache() -> Path:
-    """Where what was compiled or fetched is kept, for all of a user's Tidegates."""
+    """Return the folder of compiled and fetched jars, which all installations of a user share."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "tidegate"

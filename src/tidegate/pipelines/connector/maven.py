@@ -46,7 +46,7 @@ _POM = """\
 
 
 def kafka_jars(cache: Path) -> list[Path]:
-    """Kafka's client, and what it needs that pyspark has not."""
+    """Return the jars of Kafka's client, without those that pyspark contains."""
     import pyspark
 
     has = {_without_version(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
@@ -54,12 +54,12 @@ def kafka_jars(cache: Path) -> list[Path]:
 
 
 def fetch(artifact: str, cache: Path, checksums: Path | None = None) -> list[Path]:
-    """All jars that an artifact, written `group:name:version`, runs with; its own among them.
+    """Return all jars of an artifact `group:name:version` and of its dependencies.
 
-    Raises EnvironmentProblem where a jar is not the one that `checksums` pins, be it new or in the cache.
+    Raises EnvironmentProblem if a jar, new or cached, has another checksum than `checksums` pins.
     """
     group, name, version = artifact.split(":")
-    cache = cache.resolve()  # Maven would take it from where the draft is
+    cache = cache.resolve()  # Maven would resolve it from the folder of the draft
     folder = cache / f"{name}-{version}"
     if not folder.is_dir():
         if shutil.which("mvn") is None:
@@ -72,14 +72,14 @@ def fetch(artifact: str, cache: Path, checksums: Path | None = None) -> list[Pat
             pom.write_text(_POM.format(group=group, name=name, version=version))
             _copy_dependencies(artifact, pom, Path(draft) / "jars")
             _verify(artifact, Path(draft) / "jars", checksums or CHECKSUMS)
-            # At once: a cache that is half full is taken for a full one. Whoever was faster has the same jars.
+            # In one step: an incomplete cache would count as complete. A faster process has the same jars.
             with suppress(OSError):
                 (Path(draft) / "jars").rename(folder)
     return _verify(artifact, folder, checksums or CHECKSUMS)
 
 
 def _verify(artifact: str, folder: Path, checksums: Path) -> list[Path]:
-    """The jars of a folder, each of which is the one that is pinned."""
+    """Return the jars of a folder. Raises EnvironmentProblem if one of them is not pinned, or has another checksum."""
     lines = [line.split() for line in checksums.read_text(encoding="ascii").splitlines()]
     pinned = {name: checksum for checksum, name in lines}
     jars = sorted(folder.glob("*.jar"))
