@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ def run_round(spark: SparkSession, folder: Path, seed: int, chosen: Sequence[Cas
     world = World(spark, folder, SERVICES.read_text())
     try:
         reading = _run(world, rng, cases.made(seed), chosen)
+        await_results(world, chosen, reading)
         problems = [text for case in chosen if (text := problem(world, case, reading))]
         assert not problems, f"seed {seed}\n" + "\n".join(problems)
     finally:
@@ -85,7 +87,7 @@ def _run(world: World, rng: random.Random, streams: Mapping[str, Sequence[Event]
             for case in again:
                 world.stop(case.name)
             start_all(world, again)
-        await_counts(world, chosen)
+        await_counts(world, chosen, reading)
     return reading
 
 
@@ -96,26 +98,44 @@ def start_all(world: World, chosen: Sequence[Case]) -> None:
         world.await_ready(case.name)
 
 
-def await_counts(world: World, chosen: Sequence[Case]) -> None:
-    """Wait until every service has dealt with all that it was given: the law of counts holds, twice in a row."""
+def await_results(world: World, chosen: Sequence[Case], reading: Reading) -> None:
+    """Wait for as many results as there must be: ticks tell later stages that windows have ended."""
+    wanted = {case: len(case.expected([(s, e) for s, e in reading if s in case.reads])) for case in chosen}
+    with suppress(AssertionError):  # what is missing is named by the comparison
+        until(lambda: all(len(world.events(case.name)) >= count for case, count in wanted.items()), "the results")
+
+
+def await_counts(world: World, chosen: Sequence[Case], reading: Reading) -> None:
+    """Wait until every service has dealt with all that it was given.
+
+    The law of counts holds, and ticks have moved the watermark to where it must be, twice in a row: otherwise it would
+    be chance which of the next events are late.
+    """
     times = 0
+    newest = {stream: max(e["time"] for s, e in reading if s == stream) for stream in {s for s, _ in reading}}
 
     def settled() -> bool:
         nonlocal times
-        times = times + 1 if all(is_settled(world, case) for case in chosen) else 0
+        times = times + 1 if all(is_settled(world, case, newest) for case in chosen) else 0
         return times > 1
 
     try:
         until(settled, "the services to deal with what they were given")
     except AssertionError as problem:
-        open_ = [f"{case.name}: {counts(world, case.name)}" for case in chosen if not is_settled(world, case)]
+        open_ = [f"{case.name}: {counts(world, case.name)}" for case in chosen if not is_settled(world, case, newest)]
         raise AssertionError("the counts do not add up:\n" + "\n".join(open_)) from problem
 
 
-def is_settled(world: World, case: Case) -> bool:
+def is_settled(world: World, case: Case, newest: Mapping[str, int]) -> bool:
     failure = world.jobs[case.name].failure()
     assert failure is None, f"{case.name}: {failure}"
     found = counts(world, case.name)
+    if found["held"] is None:
+        return False  # the state has not begun
+    if newest.keys() >= set(case.reads):
+        marks = [mark for name, mark in found["watermarks"].items() if name.startswith("stage1/")]
+        if not marks or min(marks) < min(newest[stream] for stream in case.reads):
+            return False
     ends = sum(world.log.end(stream).offsets["0"] for stream in case.reads)
     return sum(found["reached"].values()) == ends and balance(found) == 0
 

@@ -80,6 +80,9 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     under(tickKey, () -> {
       byte[] saved = marks.get();
       Long known = storedHeld.exists() ? storedHeld.get() : saved == null ? Long.valueOf(0) : null;
+      if (saved == null && !storedHeld.exists()) {
+        storedHeld.update(0L); // So that it is known after a restart, also if no event is held until then.
+      }
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
       watermark = new Watermark(plan.sources, plan.idle, saved);
@@ -119,6 +122,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     while (rows.hasNext()) {
       handle(new StateRecord(rows.next()));
     }
+    metrics.watermark(partition, watermark.value());
     if (held != before) {
       under(tickKey, () -> {
         storedHeld.update(held);

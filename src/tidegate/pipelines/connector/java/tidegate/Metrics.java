@@ -34,6 +34,8 @@ public final class Metrics {
   /** How many events each state partition holds. */
   private final Map<String, Long> held = new ConcurrentHashMap<>();
   private volatile boolean isHeldKnown = true;
+  /** The watermark of each state partition, in microseconds. */
+  private final Map<String, Long> watermarks = new ConcurrentHashMap<>();
   private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
   private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
   private final AtomicLongArray within = new AtomicLongArray(BOUNDS.length + 1);
@@ -116,6 +118,13 @@ public final class Metrics {
     held.put(partition, count);
   }
 
+  /** A state partition has a watermark; none is told before every source has sent an event. */
+  void watermark(String partition, long micros) {
+    if (micros != Long.MIN_VALUE) {
+      watermarks.put(partition, micros);
+    }
+  }
+
   /** A state partition begins in a run of its service with so many events; null: its state does not tell. */
   void restore(String partition, Long count) {
     if (held.putIfAbsent(partition, count == null ? 0 : count) == null) {
@@ -135,6 +144,7 @@ public final class Metrics {
       count.set(0);
     }
     of.held.clear();
+    of.watermarks.clear();
     of.isHeldKnown = true;
     SourceClock.forget(service);
   }
@@ -156,11 +166,12 @@ public final class Metrics {
     return String.format(
         "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
             + "\"dropped\":%d,\"skipped\":%d,\"late\":%d,\"filtered\":%d,\"used\":%d,\"results\":%d,"
-            + "\"restored\":%s,\"held\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
+            + "\"restored\":%s,\"held\":%s,\"watermarks\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
             + "\"latencies\":%s,\"latency_micros\":%d}",
         of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
         of.dropped.get(), of.skipped.get(), of.late.get(), of.filtered.get(), of.used.get(),
-        of.results.get(), of.isHeldKnown ? of.restored.get() : "null", of.isHeldKnown ? sum(of.held) : "null", new LogOffset(of.positions()).json(),
+        of.results.get(), of.isHeldKnown ? of.restored.get() : "null", of.isHeldKnown ? sum(of.held) : "null",
+        new LogOffset(of.watermarks).json(), new LogOffset(of.positions()).json(),
         quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0),
         of.within, of.waited.get());
   }
