@@ -138,7 +138,7 @@ class Engine:
         self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
         positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
-        self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
+        self._log.create(service.quarantine, shuffled if plan.keyed else own)
         compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
         job = Job(service, version, compiled, partitions)
         try:
@@ -205,7 +205,7 @@ class Engine:
         """
         noted, mode = folder / "begin.json", folder / "mode"
         begun = noted.exists()
-        if begun and (not plan.keyed or not mode.exists() or mode.read_text() == plan.mode):
+        if begun and (not plan.keyed or not mode.exists() or mode.read_text() == plan.state_mode):
             return json.loads(noted.read_text())  # type: ignore[no-any-return]
         if begun:
             _logger.warning("it ran in another mode: its state begins anew", service=service.name, mode=plan.mode)
@@ -222,7 +222,7 @@ class Engine:
             if service.name in self._log.streams():
                 begins[service.name] = dict(self._log.end(service.name).offsets)
         _write_json(noted, begins)
-        mode.write_text(plan.mode)
+        mode.write_text(plan.state_mode)
         return begins
 
     def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
@@ -292,14 +292,6 @@ class Engine:
         write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
         query = self._streams.start(write, checkpoint, service, plan, since_micros=since, floor=floor)
         job.queries.append(query)
-        if job.compiled.refused is not None:
-            job.queries.append(self._start_refusing(job, job.compiled.refused, folder / "refused"))
-
-    def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        write = refused.writeStream.queryName(job.service.quarantine).outputMode("update")
-        write = _triggered(write, job.compiled.plan.refusing, STATELESS_EPOCH)
-        return self._streams.start_refusing(write, checkpoint, job.service)
 
 
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:

@@ -54,6 +54,8 @@ _CLUSTER_SECURITY = {
 }
 """For Spark on other machines: peers authenticate with a secret, and network and local disks are encrypted."""
 
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 _SECRET = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 """Settings with such names are not passed on the command line of the JVM, which every user of the machine can read."""
 
@@ -107,6 +109,10 @@ def service_session(
         "spark.sql.shuffle.partitions": "1",
         # A filter that is pushed below the parser would parse each record once per attribute in the filter.
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
+        # The state store that `transformWithState` needs.
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+        # Otherwise a Python processor reaches its state by a TCP port, which other users of the machine see.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
         # How long a record waits in the shuffle for others to be sent with it; the default is 50.

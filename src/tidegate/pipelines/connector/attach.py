@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -85,6 +86,11 @@ def spark_plan(frame: DataFrame) -> str:
 def with_state(frame: DataFrame, plan: str) -> DataFrame:
     """Add a stage of the connector's state engine to a frame; PySpark can't hand Spark a Java processor."""
     return DataFrame(java(frame.sparkSession, "KeyedProcessor.apply")(frame._jdf, plan), frame.sparkSession)
+
+
+def source_clock(tick: Column, caught_up: Column, time: Column, arrived: Column) -> Column:
+    """Return the clock of a source partition for ticks, and null for records, as a `SourceClock` of the connector."""
+    return F.call_function("tidegate_clock", tick, caught_up, time, arrived)
 
 
 def register_state_functions(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -48,13 +49,24 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   }
 
   /** Adds the stage to a frame whose columns are those that {@link StateRecord} reads. */
-  public static Dataset<Row> apply(Dataset<Row> input, String plan) {
+  public static Dataset<Row> apply(Dataset<Row> input, String json) {
+    StatePlan plan = new StatePlan(json);
     return input
-        .groupBy(functions.col("k"))
+        .groupBy(plan.batches ? partition(plan) : functions.col("k"))
         .as(Encoders.STRING(), Encoders.row(input.schema()))
         .transformWithState(
-            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(new StatePlan(plan)),
+            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(plan),
             TimeMode.None(), OutputMode.Update(), Encoders.row(StateRecord.OUTPUT));
+  }
+
+  /**
+   * The tick key of a row's state partition. Spark sorts the rows of a micro-batch by key: with this one the rows of all
+   * keys stay in their order, with the ticks at the end.
+   */
+  private static Column partition(StatePlan plan) {
+    Column[] keys = plan.tickKeys.stream().map(functions::lit).toArray(Column[]::new);
+    Column number = functions.pmod(functions.hash(functions.col("k")), functions.lit(keys.length));
+    return functions.get(functions.array(keys), number).as("k");
   }
 
   @Override
@@ -73,7 +85,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     under(tickKey, () -> {
       byte[] saved = marks.get();
       metrics.begin(getHandle().getQueryInfo().getRunId().toString(), partition, saved != null);
-      watermark = new Watermark(plan.sources, plan.idle, saved);
+      watermark = new Watermark(plan.sources, plan.idle, plan.batches, saved);
       timers = new KeyTimers(storedTimers);
       return null;
     });
@@ -99,8 +111,11 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
         long before = watermark.value();
         watermark.tick(record.source, record.clock);
         boolean fired = fireTimers();
-        if (watermark.value() != before) {
-          marks.update(watermark.save());
+        if (watermark.value() != before || plan.batches) {
+          under(tickKey, () -> {
+            marks.update(watermark.save());
+            return null;
+          });
         }
         if (!fired) {
           forwardTicks();
@@ -113,11 +128,23 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
         if (record.clock == null) {
           watermark.record(record.source, record.time);
         }
-        shape.take(record);
+        take(record);
         if (timers.isDue(watermark.value())) {
           fireTimers();
         }
     }
+  }
+
+  /** In real-time mode Spark has selected the key of the record. */
+  private void take(StateRecord record) {
+    if (!plan.batches) {
+      shape.take(record);
+      return;
+    }
+    under(record.key, () -> {
+      shape.take(record);
+      return null;
+    });
   }
 
   /** Hands the keys whose timers are due to the shape, earliest first; true if there were any. */
