@@ -4,7 +4,6 @@
     <service>/v3/begin.json     where version 3 began in its inputs, and where its output ended then
     <service>/v3/layout.json    what its state holds, the mode that wrote it, and the version whose `main` it uses
     <service>/v3/main           Spark's checkpoint, with the state
-    <service>/v3/refused        Spark's checkpoint of the query that sorts out unreadable records
 
 A new version that can use the state of the version before uses its `main` too.
 """

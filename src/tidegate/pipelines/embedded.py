@@ -73,10 +73,6 @@ class EmbeddedLog:
             self._java("Metrics.start")(service.name)
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor))
 
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that appends what can't be read to the quarantine."""
-        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}))
-
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
         places = {name: self._root / output / f"{stream}.{name}" for name in partitions}

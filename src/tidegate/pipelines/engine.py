@@ -136,7 +136,7 @@ class Engine:
         self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
         positions = self._begin(service, version, inputs, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
-        self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
+        self._log.create(service.quarantine, shuffled if plan.keyed else own)
         compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
         job = Job(service, version, compiled, partitions)
         try:
@@ -203,7 +203,7 @@ class Engine:
         where the version before has read to.
         """
         checkpoints, name = self.checkpoints, service.name
-        form = StateForm(plan.mode, shape(service, inputs).layouts)
+        form = StateForm(plan.state_mode, shape(service, inputs).layouts)
         begun = checkpoints.positions(name, version)
         if begun is not None and (not plan.keyed or self._can_go_on(name, version, form)):
             checkpoints.save_form(name, version, form)
@@ -319,15 +319,6 @@ class Engine:
         write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
         query = self._streams.start(write, checkpoint, service, plan, since_micros=since, floor=floor)
         job.queries.append(query)
-        if job.compiled.refused is not None:
-            refused = self.checkpoints.version_folder(service.name, job.version) / "refused"
-            job.queries.append(self._start_refusing(job, job.compiled.refused, refused))
-
-    def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        write = refused.writeStream.queryName(job.service.quarantine).outputMode("update")
-        write = _triggered(write, job.compiled.plan.refusing, STATELESS_EPOCH)
-        return self._streams.start_refusing(write, checkpoint, job.service)
 
 
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:

@@ -89,11 +89,6 @@ class KafkaStreams:
         )
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, written))
 
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes what can't be read to the quarantine's topic."""
-        written = self._written(service.quarantine, service)
-        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}, written))
-
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
         group = self._group(output)

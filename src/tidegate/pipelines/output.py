@@ -121,19 +121,3 @@ def _rounded(value: Column, name: str, digits: int) -> Column:
 
 def _hmac(value: Column, key: bytes) -> Column:
     return F.lower(F.hex(F.hmac(F.lit(key), F.encode(value, "UTF-8"))))
-
-
-def unreadable(frame: DataFrame, service: Service, key: bytes) -> DataFrame:
-    """The records with a problem alone, for the quarantine; `key` is the secret of masks."""
-    raw = [] if service.mask else [F.col("_raw")]
-    return frame.select(
-        F.lit("drop" if service.on_violation == "drop" else "quarantine").alias("verdict"),
-        F.col("_partition").alias("partition"),
-        F.lit(None).cast("string").alias("key"),
-        F.col("_position").alias("revision"),
-        F.col("_child").cast("int").alias("child"),
-        (_hashed_id(key) if service.mask else F.col("_id")).alias("id"),
-        _source().alias("source"),
-        F.col("_arrived").alias("arrived"),
-        F.to_json(F.struct(F.col("_time"), F.col("_problem").alias("_reason"), *raw), records.WRITING).alias("body"),
-    )

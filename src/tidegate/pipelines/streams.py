@@ -54,9 +54,6 @@ class Streams(Protocol):
         the output ended when this version of the service began.
         """
 
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes what can't be read to the quarantine."""
-
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream, as an output made of it tells; without those of which it tells nothing."""
 

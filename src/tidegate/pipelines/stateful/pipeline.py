@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from tidegate.model import Schema
+from tidegate.pipelines.operators import custom as custom_functions
 from tidegate.pipelines.operators import enrich, project
 from tidegate.pipelines.operators import filter as filtering
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.stateful import aggregate, join, latest, pattern, sort
+from tidegate.pipelines.stateful import aggregate, custom, join, latest, pattern, sort
 from tidegate.pipelines.stateful.stage import Flow, Stages, Timing, with_frame
 from tidegate.services.definitions import Service
 from tidegate.services.operators import (
@@ -88,14 +89,17 @@ def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: S
         case PatternOperator():
             return pattern.apply(flow, operator, after, stages)
         case FilterOperator():
-            return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, service.name))
+            return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, context.timing.counts))
         case Project():
             return Flow(project.apply(flow.frame, operator, flow.schema, after), after, flow.sources)
         case Enrich():
             frame = enrich.apply(flow.frame, operator, flow.schema, after, context.resources, service.origin)
             return Flow(frame, after, flow.sources)
         case Custom():
-            raise AssertionError("a custom function runs in micro-batches")
+            target = context.resources.function(operator.function, service.origin)
+            if operator.window is not None:
+                return custom.apply(flow, operator, target, stages)
+            return Flow(custom_functions.over_batches(flow.frame, operator, flow.schema, target), after, flow.sources)
 
 
 def _branch(context: Context, branch: Branch) -> Flow:
@@ -103,7 +107,7 @@ def _branch(context: Context, branch: Branch) -> Flow:
     flow = context.inputs[branch.stream]
     if branch.filter is None:
         return flow
-    return with_frame(flow, filtering.apply(flow.frame, branch.filter, flow.schema, context.service.name))
+    return with_frame(flow, filtering.apply(flow.frame, branch.filter, flow.schema, context.timing.counts))
 
 
 def _union(flows: Sequence[Flow], after: Schema) -> Flow:

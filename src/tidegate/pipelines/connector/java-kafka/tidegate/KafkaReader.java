@@ -62,7 +62,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
         return true;
       }
     }
-    return false;
+    return ticks.nextOfBatch(row, place.position(), piece.seen);
   }
 
   @Override

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -53,13 +54,24 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   }
 
   /** Adds the stage to a frame whose columns are those that {@link StateRecord} reads. */
-  public static Dataset<Row> apply(Dataset<Row> input, String plan) {
+  public static Dataset<Row> apply(Dataset<Row> input, String json) {
+    StatePlan plan = new StatePlan(json);
     return input
-        .groupBy(functions.col("k"))
+        .groupBy(plan.batches ? partition(plan) : functions.col("k"))
         .as(Encoders.STRING(), Encoders.row(input.schema()))
         .transformWithState(
-            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(new StatePlan(plan)),
+            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(plan),
             TimeMode.None(), OutputMode.Update(), Encoders.row(StateRecord.OUTPUT));
+  }
+
+  /**
+   * The tick key of a row's state partition. Spark sorts the rows of a micro-batch by key: with this one the rows of all
+   * keys stay in their order, with the ticks at the end.
+   */
+  private static Column partition(StatePlan plan) {
+    Column[] keys = plan.tickKeys.stream().map(functions::lit).toArray(Column[]::new);
+    Column number = functions.pmod(functions.hash(functions.col("k")), functions.lit(keys.length));
+    return functions.get(functions.array(keys), number).as("k");
   }
 
   @Override
@@ -82,7 +94,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       Long known = storedHeld.exists() ? storedHeld.get() : saved == null ? Long.valueOf(0) : null;
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
-      watermark = new Watermark(plan.sources, plan.idle, saved);
+      watermark = new Watermark(plan.sources, plan.idle, plan.batches, saved);
       savedWatermark = watermark.value();
       timers = new KeyTimers(storedTimers);
       return null;
@@ -145,11 +157,23 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
         if (record.clock == null) {
           watermark.record(record.source, record.time);
         }
-        shape.take(record);
+        take(record);
         if (timers.isDue(watermark.value())) {
           fireTimers();
         }
     }
+  }
+
+  /** In real-time mode Spark has selected the key of the record. */
+  private void take(StateRecord record) {
+    if (!plan.batches) {
+      shape.take(record);
+      return;
+    }
+    under(record.key, () -> {
+      shape.take(record);
+      return null;
+    });
   }
 
   /** Hands the keys whose timers are due to the shape, earliest first; true if there were any. */
@@ -172,8 +196,9 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     return fired;
   }
 
+  /** In a micro-batch the watermark also has to remember the clocks of the sources. */
   private void saveWatermark() {
-    if (watermark.value() != savedWatermark) {
+    if (watermark.value() != savedWatermark || plan.batches) {
       savedWatermark = watermark.value();
       under(tickKey, () -> {
         marks.update(watermark.save());

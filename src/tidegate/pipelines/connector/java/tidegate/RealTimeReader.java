@@ -49,7 +49,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public boolean next() throws IOException {
-    return lines.position() < piece.end && step();
+    return lines.position() < piece.end && step() || ticks.nextOfBatch(row, lines.position(), piece.seen);
   }
 
   @Override
