@@ -266,6 +266,19 @@ def test_pattern_takes_events_in_the_order_of_their_time() -> None:
     assert [row["events"] for row in found] == [['[{"n":1}]', '[{"n":2}]'], ['[{"n":0}]', '[{"n":3}]']]
 
 
+def test_pattern_with_an_absent_step_lasts_from_the_last_event_before_it() -> None:
+    steps = [
+        {"least": 1, "most": None, "for": -1, "absent": False},
+        {"least": 1, "most": 1, "for": 5 * SECOND, "absent": True},
+    ]
+    events = [(1, True, False), (4, True, False), (20, True, False), (22, False, True)]
+    rows = [record(n, "x", time * SECOND, *conditions) for n, (time, *conditions) in enumerate(events)]
+    found = results(run(plan("pattern", steps=steps), rows))
+    assert [(row["start"], row["end"], row["events"][0]) for row in found] == [
+        (SECOND, 9 * SECOND, '[{"n":0},{"n":1}]')
+    ]
+
+
 @pytest.mark.parametrize("on_late", ["quarantine", "drop", "update"])
 def test_late_record_is_refused_dropped_or_updates_its_window(on_late: str) -> None:
     settings = {"length": 10 * SECOND, "slide": 10 * SECOND, "aggregates": [COUNT], "on_late": on_late}

@@ -62,9 +62,7 @@ class PatternShape:
     def timer(self, state: State) -> int | None:
         """Return when the first event stops waiting, or a step that lasts is complete."""
         times = [event[_TIME] for event in state.get("waiting", [])[:1]]
-        for run in state.get("runs", []):
-            if self._lasting(run["step"]) is not None:
-                times.append(run["since"] + self._lasting(run["step"]))
+        times += [time for run in state.get("runs", []) if (time := self._lasts_until(run)) is not None]
         return min(times) + self._plan.lateness if times else None
 
     # Runs ------------------------------------------------------------------------
@@ -80,21 +78,33 @@ class PatternShape:
         least: int = self._plan.steps[step].get("least", 1)
         return least
 
+    def _most(self, step: int) -> float:
+        most = self._plan.steps[step].get("most")
+        return math.inf if most is None else float(most)
+
     def _is_full(self, run: Run) -> bool:
-        most = self._plan.steps[run["step"]].get("most")
-        return most is not None and run["taken"] >= most
+        """Return whether a step takes no more events. Before an absent step the least are enough: `_is_longer`."""
+        step = run["step"]
+        is_before_absent = step + 1 < len(self._plan.steps) and self._is_absent(step + 1)
+        enough = self._least(step) if is_before_absent else self._most(step)
+        return self._lasting(step) is None and run["taken"] >= enough
+
+    def _lasts_until(self, run: Run) -> int | None:
+        """Return when the step of a run has lasted long enough. One with events lasts from its first event."""
+        lasting = self._lasting(run["step"])
+        has_begun = self._is_absent(run["step"]) or run["taken"] > 0
+        return run["since"] + lasting if lasting is not None and has_begun else None
 
     def _expire(self, state: State, key: str, time: int, out: Outputs) -> None:
         """Complete steps that have lasted until a time, and drop runs that took too long."""
         for run in list(state["runs"]):
-            lasting = self._lasting(run["step"])
-            if lasting is not None and run["since"] + lasting <= time:
-                run["end"] = run["since"] + lasting
-                if self._is_too_long(run, run["end"]):
-                    state["runs"].remove(run)
-                elif self._finish_step(state, key, run, out):
+            is_over = False
+            while not is_over and (until := self._lasts_until(run)) is not None and until <= time:
+                run["end"] = until
+                is_over = self._is_too_long(run, until)
+                if not is_over and self._finish_step(state, key, run, out):
                     return
-            elif self._is_too_long(run, time):
+            if is_over or self._is_too_long(run, time):
                 state["runs"].remove(run)
 
     def _is_too_long(self, run: Run, time: int) -> bool:
@@ -118,7 +128,7 @@ class PatternShape:
         run["events"] = [[] for _ in self._plan.steps]
         _take(run, event)
         state["runs"] = [*state["runs"], run][-MAX_RUNS:]
-        if (self._lasting(0) is None and self._is_full(run)) or self._is_complete(run):
+        if self._is_full(run) or self._is_complete(run):
             self._finish_step(state, key, run, out)
 
     def _feed(self, run: Run, event: Event) -> str:
@@ -128,7 +138,7 @@ class PatternShape:
             return self._feed_absent(run, event)
         if self._lasting(step) is not None:
             if not satisfies[step]:
-                return "dead"
+                return "dead" if run["taken"] else "alive"
             if run["taken"] == 0:
                 run["since"] = event[_TIME]
             _take(run, event)
@@ -137,7 +147,7 @@ class PatternShape:
         if run["taken"] >= self._least(step) and follows and self._is_within(run, event):
             run.update(step=step + 1, taken=0, since=event[_TIME])
             _take(run, event)
-        elif satisfies[step] and not self._is_full(run) and self._is_within(run, event):
+        elif satisfies[step] and run["taken"] < self._most(step) and self._is_within(run, event):
             _take(run, event)
         else:
             return "alive"
@@ -148,6 +158,10 @@ class PatternShape:
     def _feed_absent(self, run: Run, event: Event) -> str:
         """Let a run see an event whose step must not come; without `for` the next step may come with any event."""
         step = run["step"]
+        if self._is_longer(run, event):
+            run["events"][step - 1].append(event[_JSON])
+            run.update(since=event[_TIME], end=event[_TIME])
+            return "alive"
         if event[_SATISFIES][step]:
             return "dead"
         if self._lasting(step) is not None:
@@ -157,6 +171,18 @@ class PatternShape:
         if run["taken"] == 0 and outcome == "alive":
             run["step"] = step
         return outcome
+
+    def _is_longer(self, run: Run, event: Event) -> bool:
+        """Return whether the step before an absent one takes one more event.
+
+        It does not if the step behind the absent one can begin.
+        """
+        step, satisfies = run["step"], event[_SATISFIES]
+        before = step - 1
+        if self._is_absent(before) or self._lasting(before) is not None or not self._is_within(run, event):
+            return False
+        is_next = self._lasting(step) is None and satisfies[step + 1]
+        return bool(len(run["events"][before]) < self._most(before) and satisfies[before] and not is_next)
 
     def _is_complete(self, run: Run) -> bool:
         """Return whether the last step has what it needs: a match does not wait for more."""

@@ -49,6 +49,8 @@ class StatePlan:
     span: int = -1
     """The index of the argument that `span_limit` bounds; -1: none."""
     span_limit: float = 0.0
+    limit: int = -1
+    """Most events that each window gives one by one; for the connector's counts."""
 
 
 @dataclass(frozen=True, slots=True)

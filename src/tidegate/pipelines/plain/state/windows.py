@@ -61,7 +61,7 @@ class WindowShape:
     def __init__(self, plan: StatePlan) -> None:
         self._plan = plan
         self._zone = ZoneInfo(plan.zone) if plan.zone else None
-        self._is_kept = plan.on_late == "update"
+        self._is_kept = plan.on_late == "update" and plan.windows == "time"
         self.delay = plan.lateness
 
     def take(self, state: State, record: Record, out: Outputs) -> None:
