@@ -168,7 +168,7 @@ def test_totals_at_window_ends_hold_all_events_so_far() -> None:
     assert {(row["k"], row["end"]): int(row["values"][0]) for row in found} == expected
 
 
-@pytest.mark.parametrize(("length", "slide"), [(4, 2), (3, 3), (2, 5)])
+@pytest.mark.parametrize(("length", "slide"), [(4, 2), (3, 3), (5, 1)])
 def test_windows_by_count_equal_those_of_obvious_python(length: int, slide: int) -> None:
     rows = rows_of(made(120))
     expected = []
@@ -266,6 +266,19 @@ def test_pattern_takes_events_in_the_order_of_their_time() -> None:
     assert [row["events"] for row in found] == [['[{"n":1}]', '[{"n":2}]'], ['[{"n":0}]', '[{"n":3}]']]
 
 
+def test_pattern_with_an_absent_step_lasts_from_the_last_event_before_it() -> None:
+    steps = [
+        {"least": 1, "most": None, "for": -1, "absent": False},
+        {"least": 1, "most": 1, "for": 5 * SECOND, "absent": True},
+    ]
+    events = [(1, True, False), (4, True, False), (20, True, False), (22, False, True)]
+    rows = [record(n, "x", time * SECOND, *conditions) for n, (time, *conditions) in enumerate(events)]
+    found = results(run(plan("pattern", steps=steps), rows))
+    assert [(row["start"], row["end"], row["events"][0]) for row in found] == [
+        (SECOND, 9 * SECOND, '[{"n":0},{"n":1}]')
+    ]
+
+
 @pytest.mark.parametrize("on_late", ["quarantine", "drop", "update"])
 def test_late_record_is_refused_dropped_or_updates_its_window(on_late: str) -> None:
     settings = {"length": 10 * SECOND, "slide": 10 * SECOND, "aggregates": [COUNT], "on_late": on_late}
@@ -307,3 +320,13 @@ def test_stage_sends_ticks_to_the_next_that_no_later_result_precedes() -> None:
     two = StatePlan("out", "stage1", "windows", (SOURCE,), next_partitions=2, length=10, slide=10, lateness=3)
     rows = Stage(two, 0, MemoryStore()).run([record(0, "x", 40), tick(Clock(40, None, 1, 0, None))])
     assert [(row["tick"], row["clock"]) for row in rows if row["kind"] == TICK] == [(0, "=37"), (1, "=37")]
+
+
+def test_windows_close_by_the_lateness_of_a_new_version() -> None:
+    settings = {"length": 10 * SECOND, "slide": 10 * SECOND, "aggregates": [COUNT]}
+    store = MemoryStore()
+    late, early = plan("windows", lateness=60 * SECOND, **settings), plan("windows", lateness=SECOND, **settings)
+    Stage(late, 0, store).run([record(0, "x", 1), tick(Clock(1, None, 1, 0, None))])
+    rows = Stage(early, 0, store).run([tick(Clock(11 * SECOND, None, 1, 0, None))])
+    assert [(row["k"], row["end"]) for row in results(rows)] == [("x", 10 * SECOND)]
+    assert not store.times

@@ -24,8 +24,7 @@ class PatternShape:
 
     Every event that satisfies the first step begins a run. The first run that completes gives a match and ends all runs
     of its key. Events that a run does not need are skipped. A step with `for` ends its run at the first event that does
-    not satisfy it once it has begun, and lasts until the watermark has passed. An absent step ends its run at an event
-    that satisfies it.
+    not satisfy it, and lasts until the watermark has passed. An absent step ends its run at an event that satisfies it.
     """
 
     def __init__(self, plan: StatePlan) -> None:
@@ -63,8 +62,7 @@ class PatternShape:
     def timer(self, state: State) -> int | None:
         """Return when the first event stops waiting, or a step that lasts is complete."""
         times = [event[_TIME] for event in state.get("waiting", [])[:1]]
-        ends = (self._end(run) for run in state.get("runs", []))
-        times += [end for end in ends if end is not None]
+        times += [time for run in state.get("runs", []) if (time := self._lasts_until(run)) is not None]
         return min(times) + self._plan.lateness if times else None
 
     # Runs ------------------------------------------------------------------------
@@ -80,21 +78,19 @@ class PatternShape:
         least: int = self._plan.steps[step].get("least", 1)
         return least
 
-    def _has_room(self, step: int, taken: int) -> bool:
+    def _most(self, step: int) -> float:
         most = self._plan.steps[step].get("most")
-        return most is None or taken < most
+        return math.inf if most is None else float(most)
 
     def _is_full(self, run: Run) -> bool:
-        """Return whether a step takes no more events; before an absent step one has enough with the least."""
+        """Return whether a step takes no more events. Before an absent step the least are enough: `_is_longer`."""
         step = run["step"]
-        if self._lasting(step) is not None:
-            return False
-        if step + 1 < len(self._plan.steps) and self._is_absent(step + 1):
-            return bool(run["taken"] >= self._least(step))
-        return not self._has_room(step, run["taken"])
+        is_before_absent = step + 1 < len(self._plan.steps) and self._is_absent(step + 1)
+        enough = self._least(step) if is_before_absent else self._most(step)
+        return self._lasting(step) is None and run["taken"] >= enough
 
-    def _end(self, run: Run) -> int | None:
-        """Return when the step of a run has lasted long enough; one with events lasts from its first event."""
+    def _lasts_until(self, run: Run) -> int | None:
+        """Return when the step of a run has lasted long enough. One with events lasts from its first event."""
         lasting = self._lasting(run["step"])
         has_begun = self._is_absent(run["step"]) or run["taken"] > 0
         return run["since"] + lasting if lasting is not None and has_begun else None
@@ -103,9 +99,9 @@ class PatternShape:
         """Complete steps that have lasted until a time, and drop runs that took too long."""
         for run in list(state["runs"]):
             is_over = False
-            while not is_over and (end := self._end(run)) is not None and end <= time:
-                run["end"] = end
-                is_over = self._is_too_long(run, end)
+            while not is_over and (until := self._lasts_until(run)) is not None and until <= time:
+                run["end"] = until
+                is_over = self._is_too_long(run, until)
                 if not is_over and self._finish_step(state, key, run, out):
                     return
             if is_over or self._is_too_long(run, time):
@@ -142,7 +138,7 @@ class PatternShape:
             return self._feed_absent(run, event)
         if self._lasting(step) is not None:
             if not satisfies[step]:
-                return "alive" if run["taken"] == 0 else "dead"
+                return "dead" if run["taken"] else "alive"
             if run["taken"] == 0:
                 run["since"] = event[_TIME]
             _take(run, event)
@@ -151,7 +147,7 @@ class PatternShape:
         if run["taken"] >= self._least(step) and follows and self._is_within(run, event):
             run.update(step=step + 1, taken=0, since=event[_TIME])
             _take(run, event)
-        elif satisfies[step] and self._has_room(step, run["taken"]) and self._is_within(run, event):
+        elif satisfies[step] and run["taken"] < self._most(step) and self._is_within(run, event):
             _take(run, event)
         else:
             return "alive"
@@ -164,7 +160,7 @@ class PatternShape:
         step = run["step"]
         if self._is_longer(run, event):
             run["events"][step - 1].append(event[_JSON])
-            run["since"] = run["end"] = event[_TIME]
+            run.update(since=event[_TIME], end=event[_TIME])
             return "alive"
         if event[_SATISFIES][step]:
             return "dead"
@@ -177,13 +173,16 @@ class PatternShape:
         return outcome
 
     def _is_longer(self, run: Run, event: Event) -> bool:
-        """Return whether the step before an absent one takes an event; not if the step behind that one can begin."""
-        before, satisfies = run["step"] - 1, event[_SATISFIES]
-        if self._is_absent(before) or self._lasting(before) is not None or not satisfies[before]:
+        """Return whether the step before an absent one takes one more event.
+
+        It does not if the step behind the absent one can begin.
+        """
+        step, satisfies = run["step"], event[_SATISFIES]
+        before = step - 1
+        if self._is_absent(before) or self._lasting(before) is not None or not self._is_within(run, event):
             return False
-        is_next = self._lasting(run["step"]) is None and satisfies[run["step"] + 1]
-        has_room = self._has_room(before, len(run["events"][before]))
-        return has_room and not is_next and self._is_within(run, event)
+        is_next = self._lasting(step) is None and satisfies[step + 1]
+        return bool(len(run["events"][before]) < self._most(before) and satisfies[before] and not is_next)
 
     def _is_complete(self, run: Run) -> bool:
         """Return whether the last step has what it needs: a match does not wait for more."""

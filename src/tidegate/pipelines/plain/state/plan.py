@@ -45,12 +45,12 @@ class StatePlan:
     how: str = "inner"
     required: bool = False
     back: int = 1
-    limit: int = -1
-    """Not used here: it is for the counts of the connector."""
     steps: Sequence[dict[str, Any]] = ()
     span: int = -1
     """The index of the argument that `span_limit` bounds; -1: none."""
     span_limit: float = 0.0
+    limit: int = -1
+    """Most events that each window gives one by one; for the connector's counts."""
 
     def timing(self) -> list[int]:
         """Return what decides when timers are due; another version of a service may have other values."""
