@@ -91,7 +91,10 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     tickKey = plan.tickKeys.get(number);
     under(tickKey, () -> {
       byte[] saved = marks.get();
-      Long known = storedHeld.exists() ? storedHeld.get() : saved == null ? Long.valueOf(0) : null;
+      if (saved == null && !storedHeld.exists()) {
+        storedHeld.update(0L);  // also a state that never holds an event shall tell
+      }
+      Long known = storedHeld.exists() ? storedHeld.get() : null;
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
       watermark = new Watermark(plan.sources, plan.idle, plan.batches, saved);
