@@ -45,7 +45,7 @@ GROUPS = {group[0].name: group for group in groups()}
 
 
 def evaluated_by_python(services: str) -> str:
-    """The services with one more filter, which lets all pass and has no native form; it stands where there is a `vid`."""
+    """The services with one more filter, which lets all pass and has no native form; it stands where `vid` is known."""
     head, text = services.split("services:\n")
     passes = "      - filter: vid MATCH '(V[0-9])+' OR NOT vid MATCH '(V[0-9])+'\n"
     blocks = []
