@@ -105,10 +105,7 @@ class Status:
     kind: Kind = "service"
 
     def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
-        """Update from the metrics of the tasks. The last update was `elapsed_s` ago.
-
-        `knows_state`: False if Spark's own operators keep a state, which the metrics say nothing of.
-        """
+        """Update from the metrics of the tasks. The last update was `elapsed_s` ago."""
         self.read_per_s = max(0, metrics["read"] - self.read) / elapsed_s
         self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
         for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
