@@ -88,8 +88,7 @@ def _run(world: World, rng: random.Random, streams: dict[str, list[Event]], chos
     assert {world.jobs[case.name].compiled.plan.mode for case in chosen} == {"micro-batch"}
     for n, (stream, events) in enumerate(parts):
         if n == len(names):
-            if is_ordered:
-                _await_end(world, chosen)
+            _await_end(world, chosen)
             for case in chosen:
                 world.stop(case.name)
                 world.start(case.name)
