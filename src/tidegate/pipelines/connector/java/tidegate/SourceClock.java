@@ -16,8 +16,11 @@ import org.apache.spark.sql.api.java.UDF6;
 public final class SourceClock implements UDF6<String, String, Long, Integer, Long, Long, String> {
   private static final long serialVersionUID = 1L;
   private static final double DECAY = 0.01;
-  /** Microseconds between two tasks of one run; after a longer pause the service has been started again. */
-  private static final long MAX_PAUSE = 5_000_000;
+  /**
+   * Microseconds between two tasks of one run. After a longer pause the service was started again, perhaps on other
+   * executors. On a busy machine Spark takes tens of seconds to start the next task.
+   */
+  private static final long MAX_PAUSE = 60_000_000;
 
   /** What is known of a source partition of a service. */
   private static final class Known {
