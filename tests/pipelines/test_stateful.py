@@ -133,8 +133,12 @@ def is_settled(world: World, case: Case, newest: Mapping[str, int]) -> bool:
     if found["held"] is None:
         return False  # the state has not begun
     if newest.keys() >= set(case.reads):
-        marks = [mark for name, mark in found["watermarks"].items() if name.startswith("stage1/")]
-        if not marks or min(marks) < min(newest[stream] for stream in case.reads):
+        marks = found["watermarks"]
+        if any(
+            marks.get(f"stage1/0.{stream}/0", mark) < mark for stream, mark in newest.items() if stream in case.reads
+        ):
+            return False
+        if "stage1/0" not in marks:
             return False
     ends = sum(world.log.end(stream).offsets["0"] for stream in case.reads)
     return sum(found["reached"].values()) == ends and balance(found) == 0

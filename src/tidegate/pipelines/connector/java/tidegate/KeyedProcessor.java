@@ -37,7 +37,6 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private transient ValueState<byte[]> marks;
   private transient KeyTimers timers;
   private transient Watermark watermark;
-  private transient long savedWatermark;
   private transient String partition;
   private transient String tickKey;
   private transient boolean loaded;
@@ -86,7 +85,6 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
       watermark = new Watermark(plan.sources, plan.idle, saved);
-      savedWatermark = watermark.value();
       timers = new KeyTimers(storedTimers);
       return null;
     });
@@ -122,7 +120,6 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     while (rows.hasNext()) {
       handle(new StateRecord(rows.next()));
     }
-    metrics.watermark(partition, watermark.value());
     if (held != before) {
       under(tickKey, () -> {
         storedHeld.update(held);
@@ -176,13 +173,16 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     return fired;
   }
 
+  /** Stores the marks of all sources if one has changed, and tells them to the metrics. */
   private void saveWatermark() {
-    if (watermark.value() != savedWatermark) {
-      savedWatermark = watermark.value();
+    if (watermark.isChanged()) {
+      byte[] saved = watermark.save();
       under(tickKey, () -> {
-        marks.update(watermark.save());
+        marks.update(saved);
         return null;
       });
+      metrics.watermark(partition, watermark.value());
+      watermark.marks().forEach((source, mark) -> metrics.watermark(partition + "." + source, mark));
     }
   }
 

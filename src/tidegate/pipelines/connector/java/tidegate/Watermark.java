@@ -20,6 +20,7 @@ final class Watermark {
   private final long idle;
   private final Map<String, Long> marks = new HashMap<>();
   private long value = Long.MIN_VALUE;
+  private boolean isChanged;
 
   Watermark(Collection<String> sources, long idle, byte[] saved) {
     this.idle = idle;
@@ -72,6 +73,7 @@ final class Watermark {
     Long known = marks.get(source);
     if (known == null || mark > known) {
       marks.put(source, mark);
+      isChanged = true;
       long least = Long.MAX_VALUE;
       for (long each : marks.values()) {
         least = Math.min(least, each);
@@ -80,7 +82,18 @@ final class Watermark {
     }
   }
 
+  /** Whether a mark has changed since {@link #save} was called. */
+  boolean isChanged() {
+    return isChanged;
+  }
+
+  /** The mark of each source. */
+  Map<String, Long> marks() {
+    return marks;
+  }
+
   byte[] save() {
+    isChanged = false;
     StringBuilder lines = new StringBuilder(value + " ");
     new TreeMap<>(marks).forEach((source, mark) -> lines.append('\n').append(mark).append(' ').append(source));
     return lines.toString().getBytes(StandardCharsets.UTF_8);
