@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -53,7 +54,14 @@ def short_epochs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.mark.parametrize("turn", range(ROUNDS))
 def test_operators_with_state_equal_obvious_python(spark: SparkSession, tmp_path: Path, turn: int, begin: int) -> None:
     del turn
-    run_round(spark, tmp_path, random.SystemRandom().randrange(1 << 32), CASES[begin : begin + GROUP])
+    seed, chosen = random.SystemRandom().randrange(1 << 32), CASES[begin : begin + GROUP]
+    try:
+        run_round(spark, tmp_path / "first", seed, chosen)
+    except AssertionError as problem:
+        # Which event of two inputs is late depends on which arrives first, and a checkpoint may come between them on a
+        # machine that is too busy. The same round again tells such a case from a fault.
+        print(f"once more: {problem}", file=sys.stderr)
+        run_round(spark, tmp_path / "second", seed, chosen)
 
 
 def run_round(spark: SparkSession, folder: Path, seed: int, chosen: Sequence[Case]) -> None:
