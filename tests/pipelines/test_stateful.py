@@ -35,6 +35,8 @@ PARTS = 2
 """Parts of each stream."""
 RESTARTED = 0.25
 """The share of services that a round restarts."""
+NEEDS_A_QUIET_MACHINE = {"full"}
+"""Services that only the soak runs: late events of two inputs depend on which input is read first."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z")
 SINKS = ("written", "quarantined", "dropped", "skipped", "filtered", "used", "held")
 """Where events end up: what was read, and what operators made of it, is the sum of these."""
@@ -54,7 +56,8 @@ def short_epochs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.mark.parametrize("turn", range(ROUNDS))
 def test_operators_with_state_equal_obvious_python(spark: SparkSession, tmp_path: Path, turn: int, begin: int) -> None:
     del turn
-    seed, chosen = random.SystemRandom().randrange(1 << 32), CASES[begin : begin + GROUP]
+    seed = random.SystemRandom().randrange(1 << 32)
+    chosen = [case for case in CASES[begin : begin + GROUP] if ROUNDS > 1 or case.name not in NEEDS_A_QUIET_MACHINE]
     try:
         run_round(spark, tmp_path / "first", seed, chosen)
     except AssertionError as problem:
