@@ -94,11 +94,10 @@ def _latency(
     rate: int,
     targets: dict[str, float],
     what: str,
-    moment: Callable[[bytes], float] | None = None,
 ) -> Iterator[Row]:
     """Latency from append to readable, and the same for the raw stream without a service."""
     with data_folder() as folder, running(folder, services) as up:
-        seen = _watched(setting, up, [stream, inputs[0]], inputs, rate, {stream: moment})
+        seen = _watched(setting, up, [stream, inputs[0]], inputs, rate)
     out, raw = seen[stream], seen[inputs[0]]
     for share in ("p50", "p99"):
         at = float(share[1:]) / 100
@@ -115,7 +114,6 @@ def _watched(
     streams: list[str],
     inputs: list[str],
     rate: int,
-    moments: dict[str, Callable[[bytes], float] | None],
 ) -> dict[str, Seen]:
     """Send events for a while, and observe some streams."""
     log, stop = up.log, Event()
@@ -124,10 +122,7 @@ def _watched(
     warm_until = time.time() + setting.warm_s
     with ThreadPoolExecutor() as pool, loaded(up.folder, inputs, rate, length) as load:
         try:
-            futures = {
-                stream: pool.submit(follow, log, stream, begins[stream], stop, warm_until, moments.get(stream))
-                for stream in streams
-            }
+            futures = {stream: pool.submit(follow, log, stream, begins[stream], stop, warm_until) for stream in streams}
             load.wait()
             time.sleep(1.0)
         finally:
@@ -138,7 +133,7 @@ def _watched(
 def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
     """Compare the median at the end of the load with that at its start, to see whether the rate is sustained."""
     with data_folder() as folder, running(folder, GPS) as up:
-        seen = _watched(setting, up, ["gps"], ["a", "b", "c"], rate, {})["gps"]
+        seen = _watched(setting, up, ["gps"], ["a", "b", "c"], rate)["gps"]
     last = round(setting.measured_s) - 1
     early, late = (
         [x for n in found for x in seen.seconds.get(n, [])] for found in (range(3), range(last - 2, last + 1))

@@ -208,6 +208,7 @@ class Engine:
         if begun is not None and (not plan.keyed or self._can_go_on(name, version, form)):
             checkpoints.save_form(name, version, form)
             return begun
+        source: int | None = None
         if begun is None and backfill:
             for stream in (name, service.quarantine):
                 if stream in self._log.streams():
@@ -222,11 +223,10 @@ class Engine:
                 # What was written since the last checkpoint is made again, and must be found in the output.
                 adopted = checkpoints.positions(name, source) or {}
                 begins |= {each: adopted[each] for each in adopted if each in partitions or each == name}
-                checkpoints.save_form(name, version, form, adopts=source)
             elif name in self._log.streams():
                 begins[name] = dict(self._log.end(name).offsets)
             positions = begins
-        checkpoints.save_form(name, version, form)
+        checkpoints.save_form(name, version, form, adopts=source)
         checkpoints.save_positions(name, version, positions)
         return positions
 
