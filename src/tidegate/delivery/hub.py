@@ -68,7 +68,7 @@ class Hub:
         fit it, or whose service is gone, is dismissed.
         """
         for name in self._outputs.replace(schemas, meanings or {}):
-            subscribers = [each for each in self._subscribers if each.service == name]
+            subscribers = [subscriber for subscriber in self._subscribers if subscriber.service == name]
             self._lifecycle.leave_lanes(subscribers)
             self._lifecycle.workers.cancel(name)
             for subscriber in subscribers:
@@ -200,11 +200,11 @@ class Hub:
 
     def kinds(self) -> Counter[tuple[str, str]]:
         """Return the number of subscribers for each service and kind of sink."""
-        return Counter((each.service, each.sink.kind) for each in self._subscribers)
+        return Counter((subscriber.service, subscriber.sink.kind) for subscriber in self._subscribers)
 
     def positions_behind(self) -> dict[str, list[Cursor]]:
         """Return for each service with subscribers the positions of those that are behind."""
-        positions: dict[str, list[Cursor]] = {each.service: [] for each in self._subscribers}
+        positions: dict[str, list[Cursor]] = {subscriber.service: [] for subscriber in self._subscribers}
         for subscriber in self._subscribers:
             if subscriber.state.is_behind and subscriber.position is not None:
                 positions[subscriber.service].append(subscriber.position)
@@ -215,7 +215,7 @@ class Hub:
     def drain(self) -> None:
         """Let every sink send its remaining events and end, also the sinks of subscribers that are added later."""
         self._is_draining = True
-        for sink in {each.sink for each in self._subscribers}:
+        for sink in {subscriber.sink for subscriber in self._subscribers}:
             sink.end()
 
     async def close(self) -> None:

@@ -64,9 +64,9 @@ class Piece:
     def __init__(self, service: str, entries: list[Entry], missed: DeliveryNotice | None = None) -> None:
         """`missed` is the notice of a gap before the events."""
         self.service, self.missed = service, missed
-        self.records = [each.record for each in entries]
+        self.records = [entry.record for entry in entries]
         self.events: list[dict[str, Any]] = [orjson.loads(record) for record in self.records]
-        self._cursors = [each.cursor for each in entries]
+        self._cursors = [entry.cursor for entry in entries]
 
     def __len__(self) -> int:
         return len(self.records)

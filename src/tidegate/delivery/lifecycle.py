@@ -94,7 +94,7 @@ class Lifecycle:
 
         The caller lets them enter another state.
         """
-        members = [each.membership for each in subscribers if each.membership is not None]
+        members = [subscriber.membership for subscriber in subscribers if subscriber.membership is not None]
         for subscriber in subscribers:
             subscriber.cursor = subscriber.position
             subscriber.membership = None
@@ -110,7 +110,9 @@ class Lifecycle:
         """Let all subscribers of a sink that is full read the log again from their positions, once it has room."""
         sink.epoch += 1
         # The snapshot sender waits for room by itself.
-        subscribers = [each for each in sink.subscribers if each in self._served and each.latest is None]
+        subscribers = [
+            subscriber for subscriber in sink.subscribers if subscriber in self._served and subscriber.latest is None
+        ]
         self.leave_lanes(subscribers)
         self.route(subscribers)
 
@@ -167,10 +169,10 @@ class Lifecycle:
         service = members[0].subscriber.service
         await members[0].subscriber.sink.drain()
         if cursor is None:
-            cursor = await self._begin_when_possible(service, lambda: any(each.is_current for each in members))
-        current = [each for each in members if each.is_current]
-        for each in current:
-            each.subscriber.cursor = cursor
+            cursor = await self._begin_when_possible(service, lambda: any(member.is_current for member in members))
+        current = [member for member in members if member.is_current]
+        for member in current:
+            member.subscriber.cursor = cursor
         if current and cursor is not None:
             self.workers.replay(service).add(current, cursor)
 
@@ -188,28 +190,28 @@ class Lifecycle:
         return None
 
     def _reached_end_of_log(self, members: Sequence[LaneMembership], position: Cursor) -> None:
-        for each in members:
-            each.subscriber.cursor = ahead(position, each.skip_below or {})
-        for each in members:
-            if each.skip_below:  # it had received more than its lane has read: rare
-                self._join([each.subscriber], each.subscriber.cursor)
-        self._join([each.subscriber for each in members if not each.skip_below], position)
+        for member in members:
+            member.subscriber.cursor = ahead(position, member.skip_below or {})
+        for member in members:
+            if member.skip_below:  # it had received more than its lane has read: rare
+                self._join([member.subscriber], member.subscriber.cursor)
+        self._join([member.subscriber for member in members if not member.skip_below], position)
 
     def _join(self, subscribers: Sequence[Subscriber], position: Cursor | None) -> None:
         """Ask the live worker to admit subscribers that have read up to a position; None: that start now."""
-        members = [_enter(each, SubscriberState.JOINING) for each in subscribers]
+        members = [_enter(subscriber, SubscriberState.JOINING) for subscriber in subscribers]
         if members:
             self._spawn(self._wait_for_admission(members, position))
 
     async def _wait_for_admission(self, members: Sequence[LaneMembership], position: Cursor | None) -> None:
         if await self._is_admitted(members, position):
             return
-        for each in members:
-            if each.is_current:
-                if each.subscriber.starts_now:  # the stream does not exist yet, so that all of its events are new
-                    each.subscriber.starts_now = False
-                    each.subscriber.sink.send_notice(each.subscriber, notices.began(None))
-                self.route([each.subscriber])
+        for member in members:
+            if member.is_current:
+                if member.subscriber.starts_now:  # the stream does not exist yet, so that all of its events are new
+                    member.subscriber.starts_now = False
+                    member.subscriber.sink.send_notice(member.subscriber, notices.began(None))
+                self.route([member.subscriber])
 
     async def _is_admitted(self, members: Sequence[LaneMembership], position: Cursor | None) -> bool:
         """Ask for admission. Those that start now have no position to read from meanwhile, and wait for the log."""
@@ -218,7 +220,7 @@ class Lifecycle:
             try:
                 return await self.workers.live(service).join(members, position)
             except LogError as problem:
-                if is_permanent(problem) or position is not None or not any(each.is_current for each in members):
+                if is_permanent(problem) or position is not None or not any(member.is_current for member in members):
                     return False
                 failures += 1
                 await asyncio.sleep(LOG_BACKOFF.delay_s(failures))

@@ -14,10 +14,9 @@ LOST_AT_ORIGIN = "lost at the service's origin: older than what it keeps, or its
 def gap(batch: Batch) -> DeliveryNotice:
     """Return the notice of the events that are missing before a batch."""
     missed = [
-        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
-        for each in batch.gaps
+        {"partition": gap.partition, "missed_from": gap.missed_from, "resumed_at": gap.resumed_at} for gap in batch.gaps
     ]
-    local = {each.partition: each.resumed_at for each in batch.gaps if not each.at_origin}
+    local = {gap.partition: gap.resumed_at for gap in batch.gaps if not gap.at_origin}
     reason = "older than what the stream keeps" if local else LOST_AT_ORIGIN
     return DeliveryNotice("gap", ahead(batch.start, local).text, {"reason": reason, "missed": missed})
 

@@ -69,7 +69,7 @@ class Replay(Worker):
         return bool(self._lanes)
 
     def _add(self, members: Sequence[LaneMembership], position: Cursor) -> None:
-        lane = next((each for each in self._lanes if _may_share(each, position)), None)
+        lane = next((lane for lane in self._lanes if _may_share(lane, position)), None)
         if lane is None:
             lane = self._new_lane(position)
             self._lanes.append(lane)

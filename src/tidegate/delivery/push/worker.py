@@ -90,7 +90,7 @@ class PushWorker:
         while True:
             self._changed.clear()  # a change while the message is sent ends the pause after it
             service, encoding = self.subscription.service, self.subscriber.encoding
-            events = [each.encoded(service, encoding) for each in events]
+            events = [event.encoded(service, encoding) for event in events]
             outcome = await self._context.transport.send(self.subscription, events)
             self._context.on_sent(self.subscription, outcome, len(events))
             match outcome.kind:
@@ -101,8 +101,8 @@ class PushWorker:
                     await self._disable(outcome.detail)
                     return False
                 case "refused" if len(events) > 1:  # one of them may be the cause: try each alone
-                    for each in events:
-                        if not await self._deliver([each]):
+                    for event in events:
+                        if not await self._deliver([event]):
                             return False
                     return True
                 case "refused":

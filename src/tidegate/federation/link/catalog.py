@@ -111,8 +111,8 @@ class Catalog:
         await self._context.local.changed()
         has_more = False
         for neighbour in list(self._context.neighbours.values()):
-            held = self._holders().keys()
-            if any(offer.origin not in held for offer in neighbour.conflicts.values()):
+            held_services = self._holders().keys()
+            if any(offer.origin not in held_services for offer in neighbour.conflicts.values()):
                 await self.accept(neighbour, is_new=False)
                 has_more = True
         if has_more:

@@ -38,10 +38,10 @@ class Dialled:
     async def receive(self) -> bytes:
         """The next frame."""
         try:
-            found = await self._connection.recv(decode=False)
+            frame = await self._connection.recv(decode=False)
         except ConnectionClosed as exc:
             raise _closed(exc) from exc
-        return bytes(found)
+        return bytes(frame)
 
     async def close(self, reason: str) -> None:
         """Close, and say why; where that is given up, without."""
@@ -92,5 +92,5 @@ def retry_delays(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
 
 
 def _closed(exc: ConnectionClosed) -> LinkClosed:
-    said = exc.rcvd.reason if exc.rcvd is not None and exc.rcvd.reason else "the link broke"
-    return LinkClosed(said)
+    reason = exc.rcvd.reason if exc.rcvd is not None and exc.rcvd.reason else "the link broke"
+    return LinkClosed(reason)

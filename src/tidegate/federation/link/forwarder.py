@@ -326,8 +326,8 @@ class Forwarder:
         self.gaps += len(read.gaps)
         if self.supply.is_own:
             return [
-                GapRecord(self._source(read.cursor, each), at, to).encode()
-                for each, at, to, _ in map(astuple, read.gaps)
+                GapRecord(self._source(read.cursor, partition), at, to).encode()
+                for partition, at, to, _ in map(astuple, read.gaps)
             ]
         self._open_gaps.update(gap.partition for gap in read.gaps)
         gaps = []

@@ -73,12 +73,12 @@ def begin(log: EventLog, stream: str, place: Cursor) -> tuple[Cursor, bool]:
         moment = place.offsets.get(SIGN)
         return (log.begin(stream) if moment is None else log.since(stream, moment)), True
     marks = {partition: mark for partition, mark in place.marks.items() if isinstance(mark, int)}
-    found = Cursor(place.generation.removeprefix(SIGN), {**place.offsets, **marks})
+    cursor = Cursor(place.generation.removeprefix(SIGN), {**place.offsets, **marks})
     try:
-        log.read(stream, found, 1)
+        log.read(stream, cursor, 1)
     except CursorError:
         return log.begin(stream), False
-    return found, True
+    return cursor, True
 
 
 def read_page(
@@ -100,7 +100,7 @@ def read_page(
     seen = place.offsets if place.generation == generation else {}
     read = _read_some(log, supply.stream, at)
     source = f"{supply.service}/{at.generation}"
-    lost = [GapRecord(f"{source}/{each.partition}", each.missed_from, each.resumed_at) for each in read.gaps]
+    lost = [GapRecord(f"{source}/{gap.partition}", gap.missed_from, gap.resumed_at) for gap in read.gaps]
     if not exists:
         lost = [GapRecord(f"{source}/{partition}", 0, offset) for partition, offset in at.offsets.items()]
     if until.generation != at.generation:  # the stream was just created again, and the mirror has all of it
@@ -136,8 +136,8 @@ def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str)
         is_last = bool(head["last"])
     except (KeyError, TypeError, ValueError, AttributeError, CursorError) as exc:
         raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
-    lost = [parse_gap_record(each) for each in records if is_gap_record(each)]
-    return HistoryPage([each for each in records if not is_gap_record(each)], start, end, until, is_last, lost)
+    lost = [parse_gap_record(record) for record in records if is_gap_record(record)]
+    return HistoryPage([record for record in records if not is_gap_record(record)], start, end, until, is_last, lost)
 
 
 def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier | None) -> tuple[HistoryPage, int]:
@@ -169,7 +169,7 @@ def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier |
 
 def filtered(page: HistoryPage, wanted: Filter) -> HistoryPage:
     """Return a page with only the records that match a filter, which was too long to be sent."""
-    return replace(page, records=[each for each in page.records if may_match(wanted, orjson.loads(each))])
+    return replace(page, records=[record for record in page.records if may_match(wanted, orjson.loads(record))])
 
 
 def cursors_after(page: HistoryPage, records: int) -> list[Cursor]:
@@ -203,7 +203,7 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
                     if is_new_generation or origin_offset >= until.offsets.get(part, 0):
                         beyond.add(partition)
             at = read.cursor
-            offsets.update((each, to) for each, to in at.offsets.items() if each not in beyond)
+            offsets.update((partition, to) for partition, to in at.offsets.items() if partition not in beyond)
         return Cursor(at.generation, offsets)
     except (StreamNotFound, CursorError):
         return None

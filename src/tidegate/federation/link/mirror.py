@@ -158,7 +158,7 @@ class Mirror:
                 raise LogError(f"the mirror {self.name!r} is closed")
             positions = [check_received(record, self.name) for record in records]
             times = self._times(records)
-            wanted = range(len(records)) if selector is None else frozenset(selector(records))
+            selected = range(len(records)) if selector is None else frozenset(selector(records))
             for n, (record, position) in enumerate(zip(records, positions, strict=True)):
                 is_event = not is_gap_record(record)
                 if self._verifier is not None and self._is_untrusted(position, times[n]):
@@ -171,7 +171,7 @@ class Mirror:
                     continue
                 self._note_time(position, times[n])
                 self._refused.discard(position.partition)
-                if n in wanted or not is_event:
+                if n in selected or not is_event:
                     by_partition.setdefault(position.partition, []).extend([*gap, record])
                     added += is_event
                 else:
@@ -199,10 +199,10 @@ class Mirror:
                 return False
             former = self._sources_of(partition)
             self._retired.update(dict.fromkeys(former))
-            for each in list(self._retired)[:-MAX_RETIRED]:
-                del self._retired[each]
-            for each in former:
-                del self._marks[each]
+            for old_source in list(self._retired)[:-MAX_RETIRED]:
+                del self._retired[old_source]
+            for old_source in former:
+                del self._marks[old_source]
         self._marks[source] = offset
         return True
 
@@ -238,10 +238,10 @@ class Mirror:
         if position.partition in self._refused or len(self._refused) >= self._max_partitions:
             return
         self._refused.add(position.partition)
-        known = self._sources_of(position.partition)
-        if known:
-            after = max(self._marks[known[0]] + 1, 0)
-            by_partition.setdefault(position.partition, []).append(GapRecord(known[0], after, after).encode())
+        sources = self._sources_of(position.partition)
+        if sources:
+            after = max(self._marks[sources[0]] + 1, 0)
+            by_partition.setdefault(position.partition, []).append(GapRecord(sources[0], after, after).encode())
 
     def _gap_before(self, position: OriginPosition) -> list[bytes]:
         """Return a gap record for records that were refused before the first signed one of a partition."""

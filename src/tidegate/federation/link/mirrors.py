@@ -46,8 +46,8 @@ class Mirrors:
             await neighbour.session.charge(UNWANTED_UNITS)
         neighbour.ended.dropped += dropped
         if neighbour.session is not None:
-            taken = {"type": "taken", "service": service, "events": len(records), "dropped": dropped}
-            neighbour.session.send(taken)
+            report = {"type": "taken", "service": service, "events": len(records), "dropped": dropped}
+            neighbour.session.send(report)
 
     def _selector(self, neighbour: Neighbour, service: str) -> Selector:
         """Return a function that selects the events that match a filter that we have requested.

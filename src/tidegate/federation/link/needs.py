@@ -116,7 +116,7 @@ class Needs:
 
     def drop(self, service: str) -> None:
         """Drop all needs of a service that is not offered any more, with their holders."""
-        for key in [each for each in self._needs if each[0] == service]:
+        for key in [need_key for need_key in self._needs if need_key[0] == service]:
             for holder in self._needs[key].holders:
                 self._held.pop(holder, None)
             self._idle.pop(key, None)

@@ -106,7 +106,9 @@ class MessageHandler:
         """Parse a message of `federation.routes`, in a thread if it is large."""
         schema = self._forwarding.schema(neighbour, str(message.get("service")))
         entries = message.get("entries", message.get("add", ()))
-        is_large = len(entries) > MAX_INLINE_FILTERS or sum(len(each["filter"]) for each in entries) > MAX_INLINE_BYTES
+        is_large = (
+            len(entries) > MAX_INLINE_FILTERS or sum(len(entry["filter"]) for entry in entries) > MAX_INLINE_BYTES
+        )
         if is_large:
             return await self._context.runtime.in_thread(partial(_parse_and_prepare, message, schema))
         return from_json(message, lambda _: schema)

@@ -67,10 +67,10 @@ def origin_position(record: bytes) -> OriginPosition:
     if is_gap_record(record):
         lost = parse_gap_record(record)
         return OriginPosition(lost.source, lost.partition, lost.resumed_at - 1)
-    found = source_of(record)
-    if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
+    position = source_of(record)
+    if position is None or not isinstance(position[1], int) or position[0].count("/") != 2:
         raise FederationError(f"expected a record with its position at its origin, not {record[:80]!r}")
-    return OriginPosition(found[0], found[0].rpartition("/")[2], found[1])
+    return OriginPosition(position[0], position[0].rpartition("/")[2], position[1])
 
 
 def check_received(record: bytes, service: str) -> OriginPosition:

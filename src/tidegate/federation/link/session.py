@@ -82,7 +82,7 @@ class Session:
         `FederationError` become the reason, others are raised.
         """
         work = (self._read(on_message, on_events), self._write(), self._send_heartbeats(on_heartbeat))
-        tasks = [asyncio.create_task(each) for each in work]
+        tasks = [asyncio.create_task(loop) for loop in work]
         try:
             waiting: list[asyncio.Future[Any]] = [*tasks, self._closing]
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -102,7 +102,7 @@ def sign_records(records: Sequence[bytes], key: OriginKey, now: float, leaves: i
 def _sign_tree(records: Sequence[bytes], key: OriginKey, time_us: int) -> list[bytes]:
     if key.private is None:
         raise FederationError(f"the key {key.id} is public, and can't sign")
-    levels = _levels([sha256(b"\0" + each).digest() for each in records])
+    levels = _levels([sha256(b"\0" + record).digest() for record in records])
     root = encoded(key.private.sign(_signed(levels[-1][0], len(records), time_us)))
     return [
         _joined(record, f"{key.id}.{n}.{len(records)}.{time_us}.{root}.{encoded(_path(n, levels))}".encode())
@@ -159,11 +159,11 @@ def _read_signature(text: bytes) -> Signature | None:
         if len(text) > MAX_SIGNATURE_CHARS:
             return None
         key, index, leaves, time_us, signature, path = text.decode("ascii").split(".")
-        found = Signature(key, int(index), int(leaves), int(time_us), _decoded(signature), _decoded(path))
+        parsed = Signature(key, int(index), int(leaves), int(time_us), _decoded(signature), _decoded(path))
     except (ValueError, NotBase64):
         return None
-    is_placed = 0 <= found.leaf < found.leaves <= MAX_TREE_LEAVES and 0 <= found.time < 2**63
-    return found if is_placed and len(found.signature) == 64 and len(found.path) % 32 == 0 else None
+    is_placed = 0 <= parsed.leaf < parsed.leaves <= MAX_TREE_LEAVES and 0 <= parsed.time < 2**63
+    return parsed if is_placed and len(parsed.signature) == 64 and len(parsed.path) % 32 == 0 else None
 
 
 def _decoded(text: str) -> bytes:
@@ -181,7 +181,7 @@ class Verifier:
     """Verifies records with the pinned keys of their origin. Not thread-safe, but threads may use it in turn."""
 
     def __init__(self, keys: Sequence[OriginKey], clock: Callable[[], float] = time.time) -> None:
-        self._keys = {each.id: each for each in keys}
+        self._keys = {key.id: key for key in keys}
         self._clock = clock
         self._roots: LRUCache[tuple[str, bytes, bytes], bool] = LRUCache(MAX_ROOTS)
         self.forged = 0
@@ -202,15 +202,15 @@ class Verifier:
 
     def _is_root(self, key: OriginKey, signature: Signature, root: bytes) -> bool:
         signed = _signed(root, signature.leaves, signature.time)
-        known = key.id, signature.signature, signed
-        if self._roots.get(known):
+        cache_key = key.id, signature.signature, signed
+        if self._roots.get(cache_key):
             return True
         try:
             key.public.verify(signature.signature, signed)
         except InvalidSignature:
             self.forged += 1
             return False
-        self._roots[known] = True
+        self._roots[cache_key] = True
         return True
 
 
@@ -234,14 +234,14 @@ class Signer:
         """Return offers with signatures. An unchanged offer keeps its signature as long as the key is the same."""
         key = None if self._keys is None else self._keys.signing()
         if key is None:
-            return [dict(each) for each in offers]
-        kept = self._offers
+            return [dict(offer) for offer in offers]
+        earlier = self._offers
         self._offers = {}
-        for each in offers:
-            known = key.id, orjson.dumps(each, option=orjson.OPT_SORT_KEYS)
-            self._offers[known] = kept.get(known) or {**each, "jws": sign_offer(each, key, self._clock())}
+        for offer in offers:
+            cache_key = key.id, orjson.dumps(offer, option=orjson.OPT_SORT_KEYS)
+            self._offers[cache_key] = earlier.get(cache_key) or {**offer, "jws": sign_offer(offer, key, self._clock())}
         signed = list(self._offers.values())
-        self._offers = {**dict(list(kept.items())[-MAX_ROOTS:]), **self._offers}
+        self._offers = {**dict(list(earlier.items())[-MAX_ROOTS:]), **self._offers}
         return signed
 
 
@@ -260,14 +260,14 @@ def read_signed_offer(document: Mapping[str, Any], keys: Sequence[OriginKey], no
     text = document.get("jws")
     if not isinstance(text, str):
         raise FederationError("the offer is not signed")
-    usable = {each.id: each for each in keys if not each.is_expired(now)}
+    usable = {key.id: key for key in keys if not key.is_expired(now)}
     try:
         header = jws.extract_compact(text.encode()).headers()
         key = usable.get(str(header.get("kid")))
         if key is None or header.get("typ") != OFFER_TYPE:
             raise FederationError("the offer is signed with a key that is not pinned, or has expired")
-        found = jws.deserialize_compact(text, OKPKey.import_key(key.jwk()), algorithms=[CURVE])
-        payload = orjson.loads(found.payload)
+        verified = jws.deserialize_compact(text, OKPKey.import_key(key.jwk()), algorithms=[CURVE])
+        payload = orjson.loads(verified.payload)
         offer, issued = payload["offer"], payload["issued"]
     except (JoseError, ValueError, KeyError, TypeError):
         raise FederationError("the signature of the offer is not valid") from None

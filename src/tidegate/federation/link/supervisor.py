@@ -99,7 +99,7 @@ class Supervisor:
         if runtime.is_closed:
             return
         self._is_open, runtime.is_closed = False, True
-        await asyncio.gather(*(self._end(each, "the broker ends") for each in context.neighbours.values()))
+        await asyncio.gather(*(self._end(neighbour, "the broker ends") for neighbour in context.neighbours.values()))
         await runtime.cancel_tasks()
         with suppress(TidegateError):
             await self._store.save()
