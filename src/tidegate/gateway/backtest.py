@@ -68,7 +68,7 @@ def backtest(
     schema: Schema,
     filter_: Filter | None,
     since_micros: int | None,
-    most: int,
+    max_events: int,
     encoding: Encoding,
     sample: int = 5,
 ) -> BacktestResult:
@@ -82,7 +82,7 @@ def backtest(
     try:
         begin = log.begin(service) if since_micros is None else log.since(service, since_micros)
         end = log.end(service)
-        start = stretch(log, service, begin, end, most)
+        start = stretch(log, service, begin, end, max_events)
         is_complete = start == begin
         for batch in _batches(log, service, start, end):
             seen.take(batch, matches)
@@ -94,7 +94,7 @@ def backtest(
 def named(filter_: Filter | None, schema: Schema) -> list[Path]:
     """Return the attributes that a filter names; without a filter, the first attributes that are not objects."""
     if filter_ is not None:
-        attributes = dict.fromkeys(path for each in predicates(filter_.tree.root) for path in paths(each))
+        attributes = dict.fromkeys(path for predicate in predicates(filter_.tree.root) for path in paths(predicate))
     else:
         plain = (field_ for field_ in schema.root if not isinstance(field_.type, Struct))
         attributes = dict.fromkeys(Path((field_.name,), field_.type) for field_ in plain)
@@ -148,18 +148,18 @@ def _bins(numbers: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
     >>> _bins([(1.0, True), (1.0, False)])
     [{'from': 1.0, 'to': 1.0, 'events': 2, 'matched': 1}]
     """
-    least, greatest = min(numbers)[0], max(numbers)[0]
-    if not isfinite(greatest - least):  # the range overflows a double
+    lowest, greatest = min(numbers)[0], max(numbers)[0]
+    if not isfinite(greatest - lowest):  # the range overflows a double
         quarters = _bins([(value / 4, flag) for value, flag in numbers])
-        return [{**each, "from": each["from"] * 4, "to": each["to"] * 4} for each in quarters]
-    count = BINS if greatest > least else 1
-    width = (greatest - least) / count
+        return [{**quarter, "from": quarter["from"] * 4, "to": quarter["to"] * 4} for quarter in quarters]
+    count = BINS if greatest > lowest else 1
+    width = (greatest - lowest) / count
     counts = [[0, 0] for _ in range(count)]
     for value, flag in numbers:
-        bin_ = counts[min(count - 1, int((value - least) / width)) if width else 0]
+        bin_ = counts[min(count - 1, int((value - lowest) / width)) if width else 0]
         bin_[0] += 1
         bin_[1] += flag
-    edges = [least + n * width for n in range(count)] + [greatest]
+    edges = [lowest + n * width for n in range(count)] + [greatest]
     return [
         {"from": edges[n], "to": edges[n + 1], "events": events, "matched": matched}
         for n, (events, matched) in enumerate(counts)
@@ -177,13 +177,13 @@ def _moment_bins(moments: Sequence[tuple[int, bool]]) -> list[dict[str, Any]]:
     >>> _moment_bins([(1_500_000, True)])[0]["from"]
     '1970-01-01T00:00:01.500000Z'
     """
-    least, greatest = min(moments)[0], max(moments)[0]
-    bins = _bins([(float(at - least), flag) for at, flag in moments])
+    earliest, greatest = min(moments)[0], max(moments)[0]
+    bins = _bins([(float(at - earliest), flag) for at, flag in moments])
 
     def text(edge: float) -> str:
-        return timestamps.to_text(min(greatest, least + round(edge)))  # rounding must not exceed the last time
+        return timestamps.to_text(min(greatest, earliest + round(edge)))  # rounding must not exceed the last time
 
-    return [{**each, "from": text(each["from"]), "to": text(each["to"])} for each in bins]
+    return [{**bin_, "from": text(bin_["from"]), "to": text(bin_["to"])} for bin_ in bins]
 
 
 def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:
@@ -195,7 +195,7 @@ def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:
         {"value": text, "events": count, "matched": matched.pop(text, 0)}
         for text, count in events.most_common(MAX_VALUES)
     ]
-    left = len(texts) - sum(each["events"] for each in common)
+    left = len(texts) - sum(row["events"] for row in common)
     return [*common, {"value": None, "events": left, "matched": matched.total()}] if left else common
 
 
@@ -217,8 +217,8 @@ class _Seen:
             flag = matches(event)
             self.flags.append(flag)
             self.moments.append(timestamps.from_text(str(event.get("_time") or "")))
-            for each in self.attributes:
-                each.take(event)
+            for attribute in self.attributes:
+                attribute.take(event)
             if flag:
                 self.sample.append((bytes(record), event))
 
@@ -232,23 +232,23 @@ class _Seen:
             last=timestamps.to_text(max(matched)) if matched else None,
             timeline=_timeline(self.moments, self.flags),
             attributes=[attribute.distribution(self.flags) for attribute in self.attributes],
-            sample=[orjson.loads(encoding.encode(service, *each)) for each in reversed(self.sample)],
+            sample=[orjson.loads(encoding.encode(service, *event)) for event in reversed(self.sample)],
         )
 
 
 def _timeline(moments: Sequence[int | None], flags: Sequence[bool]) -> list[dict[str, Any]]:
-    known = [(at, flag) for at, flag in zip(moments, flags, strict=True) if at is not None]
-    if not known:
+    timed = [(at, flag) for at, flag in zip(moments, flags, strict=True) if at is not None]
+    if not timed:
         return []
-    least, greatest = min(known)[0], max(known)[0]
-    count = SPANS if greatest - least >= SPANS else 1
-    width = (greatest - least) // count + 1
+    earliest, greatest = min(timed)[0], max(timed)[0]
+    count = SPANS if greatest - earliest >= SPANS else 1
+    width = (greatest - earliest) // count + 1
     counts = [[0, 0] for _ in range(count)]
-    for at, flag in known:
-        span = counts[(at - least) // width]
+    for at, flag in timed:
+        span = counts[(at - earliest) // width]
         span[0] += 1
         span[1] += flag
     return [
-        {"at": timestamps.to_text(least + n * width), "events": events, "matched": matched}
+        {"at": timestamps.to_text(earliest + n * width), "events": events, "matched": matched}
         for n, (events, matched) in enumerate(counts)
     ]

@@ -108,7 +108,7 @@ class Finder:
                 return {}
             now = self._clock()
             measured = self._all.measured(name, now)
-            promises = {each.metric: each for each in self._all.certify(name, now)}
+            promises = {promise.metric: promise for promise in self._all.certify(name, now)}
         quality: dict[str, dict[str, Any]] = {}
         for metric in NAMES:
             promise = promises.get(metric)
@@ -126,7 +126,10 @@ class Finder:
             now, offers = self._clock(), self._offers
             promising = [name for name, offer in offers.items() if offer.qos != Qos() and name in self._all]
             certified = {name: self._all.certify(name, now) for name in promising}
-        broken = {name: [each.metric for each in all_ if each.verdict == "broken"] for name, all_ in certified.items()}
+        broken = {
+            name: [promise.metric for promise in all_ if promise.verdict == "broken"]
+            for name, all_ in certified.items()
+        }
         return {name: metrics for name, metrics in broken.items() if metrics}
 
     def _settle(self) -> None:

@@ -166,13 +166,13 @@ class Gateway:
         self.durable.obstacle = self.sweep.obstacle
         self.durable.on_change = self._on_durable_change
 
-    def _on_durable_change(self, id_: str, found: RegisteredSubscription | None) -> None:
-        if found is None:
+    def _on_durable_change(self, id_: str, registered: RegisteredSubscription | None) -> None:
+        if registered is None:
             self.metrics.forget(id_)
-        elif found.subscription.push_target is None:
+        elif registered.subscription.push_target is None:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
-            self.linked.on_durable_change(id_, found)
+            self.linked.on_durable_change(id_, registered)
 
     def _pace(self, record: SubscriptionRecord) -> CallerPace | None:
         return self.meter.pace(self.owners.owner(record))
@@ -343,7 +343,8 @@ class Gateway:
         self.policies.define(services, schemas, keys, self.definitions.streams)
         meanings = {name: self.policies.meaning(name) for name in (*served, *about_services)}
         self.hub.serve(
-            {**served, **about_services, **audit}, {name: each for name, each in meanings.items() if each is not None}
+            {**served, **about_services, **audit},
+            {name: meaning for name, meaning in meanings.items() if meaning is not None},
         )
         self.durable.notify_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)

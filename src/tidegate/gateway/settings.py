@@ -150,4 +150,4 @@ class TlsSettings:
     @property
     def files(self) -> tuple[Path, ...]:
         """All files, which `ServerTls` watches for changes."""
-        return tuple(each for each in (self.cert, self.key, self.client_ca, self.crl) if each is not None)
+        return tuple(file for file in (self.cert, self.key, self.client_ca, self.crl) if file is not None)

@@ -122,13 +122,13 @@ class AuditWriter:
     def append(self, part: Part, entries: Sequence[tuple[int, int, AuditEntry]]) -> None:
         """Append entries, each with its time in microseconds and its count."""
         self.open()
-        self._log.append(STREAM, self._partition(part), [self._record(*each) for each in entries])
+        self._log.append(STREAM, self._partition(part), [self._record(*entry) for entry in entries])
 
     def open(self) -> None:
         """Create the stream, unless it is open already."""
         if not self._is_open:
             self._slot.take()
-            self._log.create(STREAM, [self._partition(each) for each in PARTS])
+            self._log.create(STREAM, [self._partition(part) for part in PARTS])
             self._is_open = True
 
     def expire(self) -> None:
@@ -280,9 +280,9 @@ class Audit:
             except (TidegateError, OSError) as problem:
                 # The change cannot be undone, and its log line is written. Try again.
                 _log.error("can't write the audit log; trying again", problem=str(problem), records=len(batch))
-                kept = (batch + self._pending)[:MAX_PENDING]
-                self.lost += len(batch) + len(self._pending) - len(kept)
-                self._pending = kept
+                unwritten = (batch + self._pending)[:MAX_PENDING]
+                self.lost += len(batch) + len(self._pending) - len(unwritten)
+                self._pending = unwritten
 
     def _write(self, batch: Sequence[tuple[Part, int, int, AuditEntry]]) -> None:
         for part in PARTS:

@@ -90,29 +90,29 @@ class Audited:
         if action is None:
             await self._app(scope, receive, send)
             return
-        held: list[Message] = []
+        messages: list[Message] = []
 
         async def hold(message: Message) -> None:
-            held.append(message)
+            messages.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                await self._record(action, scope, held)
-                for each in held:
-                    await send(each)
-                held.clear()
+                await self._record(action, scope, messages)
+                for held in messages:
+                    await send(held)
+                messages.clear()
 
         try:
             await self._app(scope, receive, hold)
         except Exception:
             self._note(action, scope, "failed", "internal")
             raise
-        for message in held:  # a response without an end
+        for message in messages:  # a response without an end
             await send(message)
 
     async def _record(self, action: Action, scope: Scope, held: list[Message]) -> None:
-        status = next((each["status"] for each in held if each["type"] == "http.response.start"), 500)
+        status = next((message["status"] for message in held if message["type"] == "http.response.start"), 500)
         if status == 401 or IDENTIFIED not in scope.get("state", {}):
             return  # not authenticated: a failed sign-in, which is recorded elsewhere, or an earlier refusal
-        document = _document(b"".join(each.get("body", b"") for each in held))
+        document = _document(b"".join(message.get("body", b"") for message in held))
         if status >= 400:
             self._note(action, scope, "refused" if status in (403, 429) else "failed", _kind(document))
         else:
@@ -131,8 +131,8 @@ class Audited:
                 await self._note_policies(scope, {action.target: version})
         elif action.target is None or action.name == "subscription.create":
             detail = None if action.target is None else f"service {action.target}"
-            made = document.get("id") or document.get("name")
-            self._note(Action(action.name, str(made)), scope, "ok", detail or _shown(document))
+            created = document.get("id") or document.get("name")
+            self._note(Action(action.name, str(created)), scope, "ok", detail or _shown(document))
         else:
             self._note(action, scope, "ok", _shown(document))
 
@@ -154,7 +154,7 @@ class Audited:
 
 
 def _policy_change(registry: Registry, name: str, version: int) -> str | None:
-    past = {each.version: each for each in registry.history(name)}
+    past = {change.version: change for change in registry.history(name)}
     before, after = _access(past.get(version - 1)), _access(past.get(version))
     return None if before == after else f"version {version}: {_written(before)} to {_written(after)}"
 

@@ -183,7 +183,7 @@ def _is_guarded(path: str) -> bool:
 
 def _need_right(caller: Caller, scope: Scope) -> None:
     rights = needed(scope.get("method", "GET"), scope["path"])
-    if not rights or any(caller.may(each) for each in rights):
+    if not rights or any(caller.may(right) for right in rights):
         # Keys, links and metrics concern all services: a limited operator could create an unlimited key.
         if rights == OPERATE and caller.services is not None:
             detail = (

@@ -62,7 +62,7 @@ def read_peer(der: bytes) -> PeerCertificate:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = frozenset(names.get_values_for_type(x509.UniformResourceIdentifier))
-        dns = frozenset(each.lower() for each in names.get_values_for_type(x509.DNSName))
+        dns = frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))
     except x509.ExtensionNotFound:
         uris = dns = frozenset()
     return PeerCertificate(
@@ -109,7 +109,7 @@ class CertificateRule:
         if self.kind == "dns":
             return self.value.lower() in peer.dns
         named = {kind for kind, _ in self.subject}
-        return sorted(self.subject) == sorted(each for each in peer.subject if each[0] in named)
+        return sorted(self.subject) == sorted(attribute for attribute in peer.subject if attribute[0] in named)
 
 
 def read_subject(text: str) -> tuple[tuple[str, str], ...]:
@@ -123,7 +123,7 @@ def read_subject(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _attributes(name: x509.Name) -> tuple[tuple[str, str], ...]:
-    return tuple((each.oid.dotted_string, _text(each.value)) for each in name)
+    return tuple((attribute.oid.dotted_string, _text(attribute.value)) for attribute in name)
 
 
 def _text(value: str | bytes) -> str:
@@ -140,9 +140,9 @@ class Certificates:
     def define(self, rules: Iterable[CertificateRule]) -> None:
         """Replace all entries. Callers of removed entries are refused from now on."""
         rules = tuple(rules)
-        self._callers = tuple(each for each in rules if not each.is_link)
-        self._links = {each.name: each for each in rules if each.is_link}
-        self._by_id = {each.id: each.caller() for each in self._callers}
+        self._callers = tuple(rule for rule in rules if not rule.is_link)
+        self._links = {rule.name: rule for rule in rules if rule.is_link}
+        self._by_id = {rule.id: rule.caller() for rule in self._callers}
         self._known = LRUCache(_MAX_CACHED)  # not cleared: another thread may use it
 
     def caller(self, peer: PeerCertificate, now: datetime) -> Caller | None:
@@ -152,12 +152,12 @@ class Certificates:
         """
         if peer.expires_at <= now:
             raise unknown(f"the client certificate of {peer.told!r} expired at {peer.expires_at.isoformat()}")
-        known = self._known
-        if peer.fingerprint not in known:
-            rule = next((each for each in self._callers if each.fits(peer)), None)
+        cache = self._known
+        if peer.fingerprint not in cache:
+            rule = next((candidate for candidate in self._callers if candidate.fits(peer)), None)
             caller = None if rule is None else replace(rule.caller(), expires_at=peer.expires_at)
-            known[peer.fingerprint] = caller
-        return known[peer.fingerprint]
+            cache[peer.fingerprint] = caller
+        return cache[peer.fingerprint]
 
     def owner(self, id_: str) -> Caller:
         """Return the caller with an id that starts with `cert:`; one without services if the entry was removed."""
@@ -165,10 +165,10 @@ class Certificates:
 
     def problem(self, caller: Caller) -> str | None:
         """Return why the connection of a caller with a certificate must be closed; None if it may stay."""
-        known = self._by_id.get(caller.id or "")
-        if known is None:
+        current = self._by_id.get(caller.id or "")
+        if current is None:
             return f"{caller.told} opens nothing here any more"
-        if replace(known, expires_at=caller.expires_at) != caller:
+        if replace(current, expires_at=caller.expires_at) != caller:
             return f"what {caller.told} may do has changed: connect again"
         return None
 
@@ -216,10 +216,12 @@ class CertificateRequired:
 def need_distinct(rules: Iterable[CertificateRule], where: str) -> tuple[CertificateRule, ...]:
     """Return the rules. Raises an `EnvironmentProblem` if two of them name the same certificate or caller."""
     rules = tuple(rules)
-    certificates: list[tuple[str, str]] = [(each.kind, str(sorted(each.subject) or each.value)) for each in rules]
-    names = [(str(each.is_link), each.name) for each in rules]
+    certificates: list[tuple[str, str]] = [(rule.kind, str(sorted(rule.subject) or rule.value)) for rule in rules]
+    names = [(str(rule.is_link), rule.name) for rule in rules]
     for what, shown in (("certificate", certificates), ("name", names)):
-        for n, each in enumerate(shown):
-            if each in shown[:n]:
-                raise EnvironmentProblem(f"{where}: entry {n + 1} has the same {what} as entry {shown.index(each) + 1}")
+        for n, entry in enumerate(shown):
+            if entry in shown[:n]:
+                raise EnvironmentProblem(
+                    f"{where}: entry {n + 1} has the same {what} as entry {shown.index(entry) + 1}"
+                )
     return rules

@@ -42,12 +42,12 @@ class CallerGuard:
     def need(self, change: DefinitionChange) -> None:
         """Raise a `Problem` (403), or an error as for an unknown name, unless the caller may make a change."""
         self._policies = _policies(change.before, change.past)
-        given: dict[str, Stream | Service] = {**change.given.streams, **change.given.services}
+        applied: dict[str, Stream | Service] = {**change.given.streams, **change.given.services}
         registered: dict[str, Stream | Service] = {**change.before.streams, **change.before.services}
-        self._new = frozenset(given.keys() - registered.keys())
+        self._new = frozenset(applied.keys() - registered.keys())
         if self._caller.may("operate"):
             return
-        for name, definition in given.items():
+        for name, definition in applied.items():
             self._need_name(name, registered, change.past)
             if _is_same(registered.get(name), definition):
                 continue
@@ -121,7 +121,7 @@ class CallerGuard:
 
     def _need_no_ids(self, service: Service, read: str) -> None:
         """Refuse a pipeline that reads ids which the caller sees only hashed."""
-        written = json.dumps([operator_document(each) for each in service.pipeline])
+        written = json.dumps([operator_document(operator) for operator in service.pipeline])
         if self._policies.hides_ids(self._caller, read) and _ID.search(written):
             detail = f"{service.name!r} would read _id of {read!r}, which {self._caller.told} may not see"
             raise forbidden(detail)
@@ -129,20 +129,24 @@ class CallerGuard:
     def _unknown(self, service: Service, read: str, change: DefinitionChange) -> DefinitionError:
         """Return the error for an unknown stream or service, so that the answer does not reveal that it exists."""
         findings = Findings(change.given.places)
-        known = {*change.before.streams, *change.before.services, *self._new}
-        hint = did_you_mean(read, sorted(each for each in known if self.sees(each)))
+        names = {*change.before.streams, *change.before.services, *self._new}
+        hint = did_you_mean(read, sorted(name for name in names if self.sees(name)))
         findings.blame(input_path(service, read), f"unknown stream or service {read!r}{hint}")
         return DefinitionError(findings.problems)
 
 
-def _is_same(registered: Stream | Service | None, given: Stream | Service) -> bool:
-    return registered is not None and replace(registered, origin=given.origin) == given
+def _is_same(registered: Stream | Service | None, applied: Stream | Service) -> bool:
+    return registered is not None and replace(registered, origin=applied.origin) == applied
 
 
 def _policies(before: Definitions, past: Mapping[str, Stream | Service]) -> Policies:
     """Return the policies of all registered and removed definitions."""
-    services = {name: each for name, each in past.items() if isinstance(each, Service)} | dict(before.services)
-    streams = {name: each for name, each in past.items() if isinstance(each, Stream)} | dict(before.streams)
+    services = {name: definition for name, definition in past.items() if isinstance(definition, Service)} | dict(
+        before.services
+    )
+    streams = {name: definition for name, definition in past.items() if isinstance(definition, Stream)} | dict(
+        before.streams
+    )
     policies = Policies()
     policies.define(services, dict.fromkeys(services, _NO_SCHEMA), streams=streams)
     return policies

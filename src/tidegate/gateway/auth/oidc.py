@@ -124,7 +124,7 @@ class Issuer:
     def _caller_of(self, claims: Mapping[str, Any]) -> Caller:
         settings, subject = self._settings, str(claims["sub"])
         groups = words(claims, settings.roles_claim) or ()
-        role = next((each for each in reversed(get_args(Role)) if each in groups), None)  # `may` checks all groups
+        role = next((named for named in reversed(get_args(Role)) if named in groups), None)  # `may` checks all groups
         if role is None:
             roles = ", ".join(RIGHTS)
             detail = f"the token of {subject!r:.60} has no role here: expected one of {roles} in {settings.roles_claim}"

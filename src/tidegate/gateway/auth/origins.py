@@ -34,15 +34,15 @@ def checked(origins: Collection[str], *, needs_keys: bool) -> tuple[str, ...]:
     >>> checked(["https://example.com"], needs_keys=False)
     ('https://example.com',)
     """
-    for each in origins:
-        if each == ANY:
+    for origin in origins:
+        if origin == ANY:
             if not needs_keys:
                 raise EnvironmentProblem(
                     "--origin *: any page in a browser on this machine could read and write everything, as no keys are "
                     "asked for; name the origins, such as http://localhost:3000"
                 )
-        elif _ORIGIN.fullmatch(each) is None:
-            raise EnvironmentProblem(f"--origin: expected an origin such as https://example.com, or *, not {each!r}")
+        elif _ORIGIN.fullmatch(origin) is None:
+            raise EnvironmentProblem(f"--origin: expected an origin such as https://example.com, or *, not {origin!r}")
     return tuple(origins)
 
 

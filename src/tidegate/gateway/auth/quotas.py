@@ -15,7 +15,7 @@ from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import Quotas
 
-_NAMES = {each.name for each in fields(Quotas)}
+_NAMES = {field.name for field in fields(Quotas)}
 
 
 def share(total: int) -> int:
@@ -134,7 +134,7 @@ class Meter:
         bucket = self._rates.get(about)
         if bucket is None:
             if len(self._rates) >= _MAX_RATES:
-                self._rates = {key: each for key, each in self._rates.items() if not each.is_full}
+                self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_full}
             bucket = self._rates[about] = Bucket(getattr(self.of(caller), quota), self._clock)
         return bucket
 

@@ -50,8 +50,8 @@ class StreamPolicies:
         if self.knows(caller, name):
             return
         need_scope(caller, name)
-        known = [stream for stream in self._streams if self.knows(caller, stream)]
-        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, known)}")
+        visible = [stream for stream in self._streams if self.knows(caller, stream)]
+        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, visible)}")
 
     def need_append(self, caller: Caller, name: str) -> None:
         """Raise `NotRegistered`, or a `Problem` (403), unless a caller may append to a raw stream."""

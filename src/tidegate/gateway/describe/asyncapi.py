@@ -83,7 +83,7 @@ def _servers(origin: Origin) -> Document:
         "http": {"host": origin.host, "protocol": f"http{end}", "description": "Server-sent events, pages, webhooks."},
         "websocket": {"host": origin.host, "protocol": f"ws{end}", "description": "Many subscriptions on one socket."},
     }
-    return {name: {**each, **(security if origin.needs_keys else {})} for name, each in servers.items()}
+    return {name: {**server, **(security if origin.needs_keys else {})} for name, server in servers.items()}
 
 
 def _add_service(document: Document, service: Service, schema: Schema) -> None:

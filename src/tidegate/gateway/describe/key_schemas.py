@@ -15,10 +15,10 @@ _NAMES: Schema = array({"type": "string", "minLength": 1, "maxLength": 128}, max
 _QUOTAS: Schema = {
     "type": "object",
     "properties": {
-        each.name: {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2**53}
-        if each.name in RATES
+        field.name: {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2**53}
+        if field.name in RATES
         else {"type": "integer", "minimum": 1, "maximum": 2**53 - 1}
-        for each in fields(Quotas)
+        for field in fields(Quotas)
     },
     "additionalProperties": False,
 }

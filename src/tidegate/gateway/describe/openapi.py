@@ -43,10 +43,10 @@ _LINES = '{"vid": "B1", "speed": 61.5, "time": "2026-01-01T00:00:00Z"}\n{"vid": 
 
 
 def _content(kind: str, schema: Any, **examples: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {"schema": schema}
+    content: dict[str, Any] = {"schema": schema}
     if examples:
-        said["examples"] = {name: {"value": value} for name, value in examples.items()}
-    return {kind: said}
+        content["examples"] = {name: {"value": value} for name, value in examples.items()}
+    return {kind: content}
 
 
 def _json(name: str, **examples: Any) -> dict[str, Any]:

@@ -51,9 +51,9 @@ def is_shallow(value: Any) -> bool:
     for _ in range(MAX_DEPTH):
         level = [
             inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
+            for container in level
+            if isinstance(container, dict | list)
+            for inner in (container.values() if isinstance(container, dict) else container)
             if isinstance(inner, dict | list)
         ]
         if not level:
@@ -81,7 +81,7 @@ def read_document(body: bytes) -> Any:
 
 def need_short(*bodies: bytes) -> None:
     """Raise `HttpProblem` (413) if bodies have too much YAML in all. JSON may be longer."""
-    size_bytes = sum(len(each) for each in bodies if each.lstrip()[:1] not in (b"{", b"["))
+    size_bytes = sum(len(body) for body in bodies if body.lstrip()[:1] not in (b"{", b"["))
     if size_bytes > MAX_YAML_BYTES:
         detail = f"expected at most {MAX_YAML_BYTES:,} bytes of YAML, not {size_bytes:,}; send long documents as JSON"
         raise HttpProblem(413, "too-large", "The request is too large", detail, limit=MAX_YAML_BYTES)

@@ -38,7 +38,7 @@ async def in_turn(executors: Executors, caller: Caller, parts: Iterable[Any], ca
 
     `parts` are the filter's text and parameters. A filter with `~` always uses the heavy pool, as it asks a model.
     """
-    texts = [each for each in parts if isinstance(each, str)]
-    if sum(map(len, texts)) < LONG_FILTER and not any("~" in each for each in texts):
+    texts = [part for part in parts if isinstance(part, str)]
+    if sum(map(len, texts)) < LONG_FILTER and not any("~" in text for text in texts):
         return call()
     return await executors.heavy(caller, call)

@@ -34,7 +34,7 @@ def canonical(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list[
     >>> canonical([("params", '[60, "B17"]')], ["param"])
     [('param', '60'), ('param', 'B17')]
     """
-    names = {_folded(each): each for each in known}
+    names = {_folded(name): name for name in known}
     names |= {alias: name for alias, name in ALIASES.items() if name in known and alias not in names}
     parameters: list[tuple[str, str]] = []
     for spelling, value in pairs:
@@ -71,7 +71,7 @@ def _values(name: str, value: str) -> list[str]:
         listed = orjson.loads(value)
     except orjson.JSONDecodeError:
         return [value]
-    return [each if isinstance(each, str) else orjson.dumps(each).decode() for each in listed]
+    return [item if isinstance(item, str) else orjson.dumps(item).decode() for item in listed]
 
 
 class NamedRoute(APIRoute):
@@ -82,13 +82,13 @@ class NamedRoute(APIRoute):
         handler = super().get_route_handler()
         if not self.path.endswith("/events"):
             return handler
-        known = [each.alias for each in self.dependant.query_params]
+        names = [parameter.alias for parameter in self.dependant.query_params]
 
         async def named(request: Request) -> Response:
             pairs = request.query_params.multi_items()
             if not pairs:
                 return await handler(request)
-            scope = {**request.scope, "query_string": urlencode(canonical(pairs, known)).encode()}
+            scope = {**request.scope, "query_string": urlencode(canonical(pairs, names)).encode()}
             return await handler(Request(scope, request.receive))
 
         return named

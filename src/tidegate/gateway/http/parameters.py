@@ -64,11 +64,11 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
     """Return the encoding of events: the format, and the selected attributes."""
     if format_ not in (None, *FORMATS):
         raise bad_parameter("format", format_ or "", " or ".join(FORMATS))
-    names = None if not select else tuple(each.strip() for each in select.split(",") if each.strip())
-    known = [field.name for field in schema.root]
+    names = None if not select else tuple(name.strip() for name in select.split(",") if name.strip())
+    attributes = [field.name for field in schema.root]
     for name in names or ():
-        if name not in known:
-            raise bad_parameter("select", name, f"attributes of the service: {', '.join(known)}")
+        if name not in attributes:
+            raise bad_parameter("select", name, f"attributes of the service: {', '.join(attributes)}")
     return Encoding("plain" if format_ == "plain" else "cloudevents", names)
 
 
@@ -84,24 +84,24 @@ def conflation(every_s: float | None, key: str | None, schema: Schema, default: 
     return every_s, default if key is None else key or None
 
 
-def latest(said: str | None, schema: Schema, default: str | None) -> str | None:
+def latest(text: str | None, schema: Schema, default: str | None) -> str | None:
     """Return the attribute whose latest event per value is sent first; `true` is the service's key, `default`."""
-    if not said:
+    if not text:
         return None
-    if said.lower() in ("true", "1") and schema.root.get(said) is None and default is not None:
+    if text.lower() in ("true", "1") and schema.root.get(text) is None and default is not None:
         return default
-    need_attribute("latest", said, schema)
-    return said
+    need_attribute("latest", text, schema)
+    return text
 
 
 def need_attribute(name: str, value: str, schema: Schema) -> None:
     """Raise `HttpProblem` (400) unless `value` is an attribute of the schema."""
     if schema.root.get(value) is None:
-        known = ", ".join(field.name for field in schema.root)
-        raise bad_parameter(name, value, f"an attribute of the service: {known}")
+        attributes = ", ".join(field.name for field in schema.root)
+        raise bad_parameter(name, value, f"an attribute of the service: {attributes}")
 
 
-def seconds(name: str, text: str | None, most: float, least: float = 0.0) -> float | None:
+def seconds(name: str, text: str | None, highest: float, lowest: float = 0.0) -> float | None:
     """Parse a duration into seconds; a bare number is seconds. None if there is no text.
 
     >>> seconds("wait", "500ms", 60)
@@ -110,8 +110,8 @@ def seconds(name: str, text: str | None, most: float, least: float = 0.0) -> flo
     if text is None or text == "":
         return None
     duration_s = units.seconds_or_bare(text)
-    if duration_s is None or not least <= duration_s <= most:
+    if duration_s is None or not lowest <= duration_s <= highest:
         raise bad_parameter(
-            name, text, f"a length of time from {least:g}{'s' if least else ''} to {most:g}s, such as 500ms or 30s"
+            name, text, f"a length of time from {lowest:g}{'s' if lowest else ''} to {highest:g}s, such as 500ms or 30s"
         )
     return duration_s

@@ -92,9 +92,9 @@ def _escaped(value: Any) -> Any:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
         case Mapping():
-            return {_escaped(name): _escaped(each) for name, each in value.items()}
+            return {_escaped(name): _escaped(member) for name, member in value.items()}
         case list() | tuple():
-            return [_escaped(each) for each in value]
+            return [_escaped(item) for item in value]
     return value
 
 
@@ -119,21 +119,21 @@ def _with_places(error: TidegateError) -> HttpProblem | None:
     """Return the problem of an error that points at parts of the request; None for other errors."""
     match error:
         case FilterError():
-            errors = [{"pointer": "filter", **each} for each in _places(error)]
+            errors = [{"pointer": "filter", **place} for place in _places(error)]
             return HttpProblem(400, "bad-filter", "The filter can't be used", str(error), errors, text=error.text)
         case LanguageError():
             return HttpProblem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
         case EventError():
-            errors = [{"pointer": each.path, "detail": each.message} for each in error.violations]
+            errors = [{"pointer": violation.path, "detail": violation.message} for violation in error.violations]
             return HttpProblem(422, "bad-event", "An event does not fit its schema", str(error), errors)
         case DefinitionError():
-            errors = [_definition(each) for each in error.problems]
+            errors = [_definition(problem) for problem in error.problems]
             return HttpProblem(422, "bad-definition", "The definition can't be used", str(error), errors)
         case SubscriptionError():
-            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            errors = [{"pointer": problem.path, "detail": problem.message} for problem in error.problems]
             return HttpProblem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
         case DiscoveryError():
-            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            errors = [{"pointer": problem.path, "detail": problem.message} for problem in error.problems]
             return HttpProblem(422, "bad-request-for-services", "The request can't be used", str(error), errors)
         case WebhookError():
             errors = [{"pointer": "deliver.webhook.url", "detail": str(error)}]
@@ -196,15 +196,17 @@ def _definition(problem: DefinitionProblem) -> dict[str, Any]:
 
 def _places(error: LanguageError) -> list[dict[str, Any]]:
     return [
-        {"detail": each.message, "at": each.at, "text": error.text[each.at : each.at + each.length]}
-        for each in error.problems[:MAX_SHOWN_PROBLEMS]
+        {"detail": problem.message, "at": problem.at, "text": error.text[problem.at : problem.at + problem.length]}
+        for problem in error.problems[:MAX_SHOWN_PROBLEMS]
     ]
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:
     """Return the methods that a path supports."""
     paths = app.openapi()["paths"].items()
-    return sorted({each.upper() for known, calls in paths if compile_path(known)[0].match(path) for each in calls})
+    return sorted(
+        {method.upper() for template, calls in paths if compile_path(template)[0].match(path) for method in calls}
+    )
 
 
 def install(app: FastAPI) -> None:
@@ -229,8 +231,10 @@ def install(app: FastAPI) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        errors = [{"pointer": "/".join(map(str, each["loc"])), "detail": each["msg"]} for each in error.errors()]
-        detail = "; ".join(f"{each['pointer']}: {each['detail']}" for each in errors)
+        errors = [
+            {"pointer": "/".join(map(str, problem["loc"])), "detail": problem["msg"]} for problem in error.errors()
+        ]
+        detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
         return HttpProblem(422, "bad-request", "The request can't be used", detail, errors).response()
 
     app.add_exception_handler(TidegateError, ours)

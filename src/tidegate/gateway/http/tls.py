@@ -249,8 +249,8 @@ class ServerTls:
         """Close connections with a client certificate, which may no longer be trusted. The clients reconnect."""
         dropped = list(self._certified)
         self._certified.clear()
-        for each in dropped:
-            each.transport.abort()
+        for connection in dropped:
+            connection.transport.abort()
         _log.info("the trusted authorities changed: connections with client certificates closed", count=len(dropped))
 
     def _warn_of_expiry(self) -> None:
@@ -263,7 +263,7 @@ class ServerTls:
             _log.warning(text, file=str(self.settings.cert), expires=self.expires_at.isoformat())
 
     def _signature(self) -> Signature:
-        return tuple(_signature(each) for each in self._watched)
+        return tuple(_signature(file) for file in self._watched)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

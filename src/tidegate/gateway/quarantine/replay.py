@@ -78,7 +78,7 @@ class ReplayOutcome:
         """Return the outcome as the API shows it."""
         document: dict[str, Any] = {"id": self.id, "result": self.result, "stream": self.stream}
         if self.errors:
-            document["errors"] = [{"pointer": each.path, "detail": each.message} for each in self.errors]
+            document["errors"] = [{"pointer": error.path, "detail": error.message} for error in self.errors]
         return document
 
 
@@ -92,12 +92,12 @@ class ReplayPlan:
 
     def ids(self, stream: str) -> list[str]:
         """Return the ids of the events for a raw stream, in the order of `bodies`."""
-        return [each.id for each in self.outcomes if each.result == "replayed" and each.stream == stream]
+        return [outcome.id for outcome in self.outcomes if outcome.result == "replayed" and outcome.stream == stream]
 
     @property
     def refused(self) -> list[tuple[int, ReplayOutcome]]:
         """The entries that can't be sent, with their index."""
-        return [(n, each) for n, each in enumerate(self.outcomes) if each.result == "refused"]
+        return [(n, outcome) for n, outcome in enumerate(self.outcomes) if outcome.result == "refused"]
 
 
 class _NotSent(Exception):  # noqa: N818 - never leaves this module
@@ -114,9 +114,9 @@ class ReplayPlanner:
     def __init__(self, log: EventLog, definitions: Definitions, subject: Subject, marks: ReplayMarks) -> None:
         self._log, self._definitions, self._subject, self._marks = log, definitions, subject, marks
         self._upstream = tuple(_upstream(definitions, subject.of))
-        self.streams = tuple(each.name for each in self._upstream if isinstance(each, Stream))
+        self.streams = tuple(definition.name for definition in self._upstream if isinstance(definition, Stream))
         """The raw streams that the owner of the quarantine reads, directly or through services."""
-        self._hides = any(isinstance(each, Service) and each.mask for each in self._upstream)
+        self._hides = any(isinstance(definition, Service) and definition.mask for definition in self._upstream)
 
     def plan(self, entries: Iterable[ReplayEntry]) -> ReplayPlan:
         """Check each entry. Events that were replayed before are not sent again. Blocks: reads the log."""
@@ -144,7 +144,7 @@ class ReplayPlanner:
     def _arrived(self, entries: Sequence[ReplayEntry], marks: Mapping[str, ReplayMark]) -> set[str]:
         """Return the ids of events that were sent by a process that ended before it marked them as done."""
         begun: dict[str, list[ReplayMark]] = {}
-        for mark in (marks[each.id] for each in entries if each.id in marks):
+        for mark in (marks[entry.id] for entry in entries if entry.id in marks):
             if mark.state == "begun":
                 begun.setdefault(mark.stream, []).append(mark)
         return {id_ for stream, some in begun.items() for id_ in arrived(self._log, stream, some)}
@@ -160,7 +160,7 @@ class ReplayPlanner:
         if violations:
             # A caller may see the values of the event that they sent, not those that a mask hides.
             shows = entry.event is not None or not self._hides
-            raise _NotSent(*(each if shows else _without_value(each) for each in violations))
+            raise _NotSent(*(violation if shows else _without_value(violation) for violation in violations))
         return stream.name, orjson.dumps(event)
 
     def _read_event(self, id_: str) -> QuarantinedEvent:
@@ -193,12 +193,14 @@ class ReplayPlanner:
         return (self.streams[0] if len(self.streams) == 1 else None), None
 
     def _target(self, name: str | None) -> Stream:
-        known = ", ".join(self.streams)
+        streams = ", ".join(self.streams)
         if name is None:
             why = "it was derived from several events, or its origin has expired"
-            raise _NotSent(Violation("stream", f"{why}: expected one of {known}"))
+            raise _NotSent(Violation("stream", f"{why}: expected one of {streams}"))
         if name not in self.streams:
-            raise _NotSent(Violation("stream", f"expected {known}, not {name!r:.80}{did_you_mean(name, self.streams)}"))
+            raise _NotSent(
+                Violation("stream", f"expected {streams}, not {name!r:.80}{did_you_mean(name, self.streams)}")
+            )
         stream = self._definitions.streams[name]
         if not isinstance(stream.source, Http):
             source = type(stream.source).__name__.lower()
@@ -245,14 +247,14 @@ def _upstream(definitions: Definitions, of: Service | Stream) -> Iterator[Servic
     seen: set[str] = set()
     waiting: list[Service | Stream] = [of]
     while waiting:
-        each = waiting.pop(0)
-        if each.name in seen:
+        definition = waiting.pop(0)
+        if definition.name in seen:
             continue
-        seen.add(each.name)
-        yield each
-        if isinstance(each, Service):
-            inputs = (definitions.services.get(name) or definitions.streams.get(name) for name in each.inputs)
-            waiting += [definition for definition in inputs if definition is not None]
+        seen.add(definition.name)
+        yield definition
+        if isinstance(definition, Service):
+            inputs = (definitions.services.get(name) or definitions.streams.get(name) for name in definition.inputs)
+            waiting += [read for read in inputs if read is not None]
 
 
 def _parse_source(source: Any) -> tuple[str, str, int] | None:

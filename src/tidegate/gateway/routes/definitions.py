@@ -55,9 +55,9 @@ def _texts(body: bytes, name: str) -> dict[str, str]:
         document = None
     if isinstance(document, dict) and document.keys() == {"files"}:
         files = document["files"]
-        if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
+        if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
             raise unreadable("files: expected the text of each file by its name")
-        need_short(*(each.encode("utf-8", "surrogatepass") for each in files.values()))
+        need_short(*(file.encode("utf-8", "surrogatepass") for file in files.values()))
         return files
     need_short(body)
     try:

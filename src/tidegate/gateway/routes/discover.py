@@ -38,19 +38,19 @@ async def _discover(
 ) -> Response:
     is_watched = watch is not None and _is_true(watch)
     body, caller = await request.body(), gateway.view(request).caller
-    wanted = await gateway.executors.heavy(caller, lambda: discovery.Request.from_dict(read_json(body)))
-    gateway.meter.need_filter(caller, None if wanted.filter is None else wanted.filter.text)
-    first = await _search(gateway, request, wanted)
+    search = await gateway.executors.heavy(caller, lambda: discovery.Request.from_dict(read_json(body)))
+    gateway.meter.need_filter(caller, None if search.filter is None else search.filter.text)
+    first = await _search(gateway, request, search)
     if not is_watched:
         # In a thread: encoding a thousand results with their reasons takes tenths of a second.
         body = await gateway.executors.heavy(caller, lambda: orjson.dumps(_with_origins(gateway, first)))
         return Response(body, media_type="application/json")
-    return StreamingResponse(_watch(gateway, request, wanted, first, used), media_type="text/event-stream")
+    return StreamingResponse(_watch(gateway, request, search, first, used), media_type="text/event-stream")
 
 
-async def _search(gateway: Gateway, request: Request, wanted: discovery.Request, *, patient: bool = False) -> Answer:
+async def _search(gateway: Gateway, request: Request, search: discovery.Request, *, patient: bool = False) -> Answer:
     view = gateway.view(request)
-    return await gateway.executors.heavy(view.caller, gateway.finder.discover, view, wanted, patient=patient)
+    return await gateway.executors.heavy(view.caller, gateway.finder.discover, view, search, patient=patient)
 
 
 def _with_origins(gateway: Gateway, answer: Answer) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _with_origins(gateway: Gateway, answer: Answer) -> dict[str, Any]:
 
 
 async def _watch(
-    gateway: Gateway, request: Request, wanted: discovery.Request, before: Answer, used: str | None
+    gateway: Gateway, request: Request, search: discovery.Request, before: Answer, used: str | None
 ) -> AsyncIterator[bytes]:
     """Yield the answer, then its changes, until the client disconnects or loses its rights."""
     yield b"retry: 1000\n\n" + event("answer", _with_origins(gateway, before))
@@ -74,7 +74,7 @@ async def _watch(
         if void is not None:
             yield event("error", {"detail": void})
             return
-        after = await _search(gateway, request, wanted, patient=True)
+        after = await _search(gateway, request, search, patient=True)
         changed = changes(before, after, used=used)
         quiet_s += POLL_INTERVAL_S
         if changed:

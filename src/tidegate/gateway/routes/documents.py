@@ -15,11 +15,13 @@ router = APIRouter(tags=["documents"])
 
 @router.get("/asyncapi.json", summary="The events of all services, as AsyncAPI 3.0 has it")
 async def _of_all(gateway: Serving, request: Request) -> dict[str, Any]:
-    known, view = gateway.definitions, gateway.view(request)
-    seen = view.services(known.services)
-    streams = [each for each in known.streams.values() if view.knows_stream(each.name)]
+    definitions, view = gateway.definitions, gateway.view(request)
+    seen = view.services(definitions.services)
+    streams = [stream for stream in definitions.streams.values() if view.knows_stream(stream.name)]
     schemas = {**gateway.schemas, **{name: view.schema(name) for name in seen}}
-    return asyncapi.describe([known.services[name] for name in seen], streams, schemas, _server_of(gateway, request))
+    return asyncapi.describe(
+        [definitions.services[name] for name in seen], streams, schemas, _server_of(gateway, request)
+    )
 
 
 @router.get("/v1/services/{name}/asyncapi.json", summary="The events of a service, as AsyncAPI 3.0 has it")

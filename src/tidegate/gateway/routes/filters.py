@@ -47,7 +47,7 @@ async def _explain(
     def work() -> dict[str, Any]:
         compiled = view.filter_(filter_, param, name) or Filter("", schema)
         sample = None if event is None else event_of(event, name, gateway.log, view)
-        attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(compiled, schema)]
+        attributes = [{"name": path_text(path), "type": str(path.type)} for path in named(compiled, schema)]
         return {"service": name, **described(compiled, sample), "attributes": attributes}
 
     answer = await gateway.executors.heavy(view.caller, work)

@@ -28,7 +28,7 @@ DEFAULT_OVERLAP = "24h"
 MAX_LIFETIME_S = 100 * 365 * 86_400.0
 MAX_SERVICES = 1_000
 """Services and streams that one key may name."""
-_QUOTAS = tuple(each.name for each in fields(Quotas))
+_QUOTAS = tuple(field.name for field in fields(Quotas))
 
 Id = Annotated[str, Path(alias="id")]
 
@@ -39,8 +39,8 @@ router = APIRouter(prefix="/v1", tags=["keys"])
 @router.get("/keys", summary="All API keys, without their secrets")
 async def _keys(gateway: Serving, request: Request) -> dict[str, Any]:
     _need_operator(caller_of(request))
-    known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
-    return {"keys": [_describe(gateway, each) for each in known.values()]}
+    keys = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
+    return {"keys": [_describe(gateway, key) for key in keys.values()]}
 
 
 @router.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
@@ -139,7 +139,7 @@ def _names(body: Mapping[str, Any], *keys: str) -> list[str] | None:
     all_names: list[str] = []
     for key in keys:
         names = body.get(key, [])
-        is_list = isinstance(names, list) and all(isinstance(each, str) and 0 < len(each) <= 128 for each in names)
+        is_list = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= 128 for name in names)
         if not is_list or len(names) > MAX_SERVICES:
             raise _bad(key, f"{key}: expected a list of at most {MAX_SERVICES:,} names, not {names!r:.80}")
         all_names += names

@@ -28,29 +28,29 @@ async def _keys_of(gateway: Serving, broker: str) -> dict[str, Any]:
 
 @router.put("/links/{broker}/keys", summary="Pin the public keys of a broker, linked or not")
 async def _pin(gateway: Serving, broker: str, request: Request) -> dict[str, Any]:
-    known = _federation_to_change(gateway, broker)
+    federation = _federation_to_change(gateway, broker)
     keys = read_key_set(await request.body(), f"the keys of {broker!r:.60}", private=False)
     call = partial(gateway.registry.trust_origin, broker, key_set(keys))
     await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.reload_links()
-    return described_keys(broker, known.trust.keys(broker))
+    await federation.reload_links()
+    return described_keys(broker, federation.trust.keys(broker))
 
 
 @router.delete("/links/{broker}/keys", status_code=204, summary="Remove the pinned keys of a broker")
 async def _unpin(gateway: Serving, broker: str) -> None:
-    known = _federation_to_change(gateway, broker)
+    federation = _federation_to_change(gateway, broker)
     await asyncio.get_running_loop().run_in_executor(None, gateway.registry.distrust_origin, broker)
-    await known.reload_links()
+    await federation.reload_links()
 
 
 def _federation_to_change(gateway: Gateway, broker: str) -> Federation:
     """Refuse to change keys that the profile pins: they would come back with the next start."""
-    known = federation_of(gateway)
-    if broker in known.settings.origins:
+    federation = federation_of(gateway)
+    if broker in federation.settings.origins:
         raise FederationError(f"the keys of {broker!r} are pinned in the profile: change them there")
-    return known
+    return federation
 
 
 def described_keys(name: str, keys: Sequence[OriginKey]) -> dict[str, Any]:
     """Return the pinned keys of a broker, as answers have them."""
-    return {"name": name, "keys": [each.jwk() for each in keys]}
+    return {"name": name, "keys": [key.jwk() for key in keys]}

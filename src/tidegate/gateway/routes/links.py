@@ -34,10 +34,10 @@ MAX_ROUTES = 1000
 """Routes in one response: a table may have tens of thousands."""
 
 
-def _some(tables: Mapping[str, Mapping[int, Filter]], most: int) -> list[dict[str, str]]:
+def _some(tables: Mapping[str, Mapping[int, Filter]], limit: int) -> list[dict[str, str]]:
     """Return the first entries of routing tables, which are given by service."""
-    filters = ((service, each) for service, entries in tables.items() for each in entries.values())
-    return [{"service": service, "filter": str(each)} for service, each in islice(filters, most)]
+    filters = ((service, filter_) for service, entries in tables.items() for filter_ in entries.values())
+    return [{"service": service, "filter": str(filter_)} for service, filter_ in islice(filters, limit)]
 
 
 class Accepted:
@@ -71,22 +71,24 @@ router = APIRouter(prefix="/v1", tags=["links"])
 
 @router.get("/links", summary="All links to other brokers, and how they do")
 async def _links(gateway: Serving) -> dict[str, Any]:
-    known = federation_of(gateway)
-    pinned = [described_keys(name, keys) for name, keys in sorted(known.trust.pinned.items())]
-    found = [_described(gateway, each) for _, each in sorted(known.neighbours.items())]
-    return {"broker": known.name, "links": found, "pinned": pinned}
+    federation = federation_of(gateway)
+    pinned = [described_keys(name, keys) for name, keys in sorted(federation.trust.pinned.items())]
+    links = [_described(gateway, neighbour) for _, neighbour in sorted(federation.neighbours.items())]
+    return {"broker": federation.name, "links": links, "pinned": pinned}
 
 
 @router.post("/links", status_code=201, summary="Link this broker to another")
 async def _add(gateway: Serving, request: Request) -> dict[str, Any]:
-    said = _read(await json_of(request, gateway.executors, caller_of(request)))
-    known = federation_of(gateway)
-    if said["name"] not in known.neighbours:
-        known.broker.check(said["name"])
-    believed = {"transit": said["transit"] or (), "public": said["public"] or ()}
-    call = partial(gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed)
+    fields = _read(await json_of(request, gateway.executors, caller_of(request)))
+    federation = federation_of(gateway)
+    if fields["name"] not in federation.neighbours:
+        federation.broker.check(fields["name"])
+    believed = {"transit": fields["transit"] or (), "public": fields["public"] or ()}
+    call = partial(
+        gateway.registry.add_link, fields["name"], fields["url"], fields["secret"], fields["services"], **believed
+    )
     link = await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.reload_links()
+    await federation.reload_links()
     return {**_described(gateway, _neighbour(gateway, link.name)), "secret": link.secret}
 
 
@@ -97,36 +99,36 @@ async def _link(gateway: Serving, broker: str) -> dict[str, Any]:
 
 @router.patch("/links/{broker}", summary="Change what is believed of a neighbour")
 async def _change(gateway: Serving, broker: str, request: Request) -> dict[str, Any]:
-    said = _entries(await json_of(request), _CHANGES)
-    lists = {name: _names(said.get(name), name) for name in _CHANGES}
-    known = federation_of(gateway)
+    changes = _entries(await json_of(request), _CHANGES)
+    lists = {name: _names(changes.get(name), name) for name in _CHANGES}
+    federation = federation_of(gateway)
     call = partial(gateway.registry.change_link, broker, **lists)
     await asyncio.get_running_loop().run_in_executor(None, call)
-    await known.reload_links()
+    await federation.reload_links()
     return _described(gateway, _neighbour(gateway, broker))
 
 
-@router.get("/links/{broker}/routes", summary="The routing entries of one link: filters that are asked for each way")
+@router.get("/links/{broker}/routes", summary="The routing entries of one link: requested filters, each way")
 async def _entries_of(
     gateway: Serving,
     broker: str,
-    most: Annotated[int, Query(alias="max", ge=1, le=MAX_ROUTES, description="So many of each way.")] = 100,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_ROUTES, description="At most so many each way.")] = 100,
 ) -> dict[str, Any]:
-    found, known = _neighbour(gateway, broker), federation_of(gateway).broker
-    if found.name not in known.links:
-        return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
-    tables = known.link(found.name)
-    asked = {each: tables.requested(each) for each in sorted(found.offers)}
-    wanted = {each: tables.routes(each) for each in sorted(tables.wanted_services())}
-    total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
-    return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
+    neighbour, routing = _neighbour(gateway, broker), federation_of(gateway).broker
+    if neighbour.name not in routing.links:
+        return {"name": neighbour.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
+    tables = routing.link(neighbour.name)
+    requested = {service: tables.requested(service) for service in sorted(neighbour.offers)}
+    entries = {service: tables.routes(service) for service in sorted(tables.wanted_services())}
+    total = {"asked": sum(map(len, requested.values())), "entries": sum(map(len, entries.values()))}
+    return {"name": neighbour.name, "asked": _some(requested, limit), "entries": _some(entries, limit), "total": total}
 
 
 @router.delete("/links/{broker}", status_code=204, summary="Remove a link")
 async def _remove(gateway: Serving, broker: str) -> None:
-    known = federation_of(gateway)
+    federation = federation_of(gateway)
     await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
-    await known.reload_links()
+    await federation.reload_links()
 
 
 @router.websocket(PATH.removeprefix("/v1"))
@@ -153,68 +155,74 @@ async def _socket(gateway: Serving, websocket: WebSocket) -> None:
 
 
 def _neighbour(gateway: Gateway, name: str) -> Neighbour:
-    known = federation_of(gateway).neighbours
-    if name not in known:
-        raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
-    return known[name]
+    neighbours = federation_of(gateway).neighbours
+    if name not in neighbours:
+        raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, neighbours)}")
+    return neighbours[name]
 
 
-def _entry_counts(gateway: Gateway, found: Neighbour) -> dict[str, int]:
+def _entry_counts(gateway: Gateway, neighbour: Neighbour) -> dict[str, int]:
     """Return the number of filters per service that a neighbour has asked for and that are being forwarded."""
-    begun = {name for name, each in found.forwarders.items() if each.has_begun}
-    tables = federation_of(gateway).broker.link(found.name).tables()
-    return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
-
-
-def _filtering(gateway: Gateway, found: Neighbour) -> dict[str, dict[str, Any]]:
-    """Return, per service that a neighbour has asked for, whether all events are forwarded, and the figures of that."""
-    policies = federation_of(gateway).broker.link(found.name).filter_policies()
-    return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
-
-
-def _described(gateway: Gateway, found: Neighbour) -> dict[str, Any]:
-    broker = federation_of(gateway).broker
-    is_known = found.name in broker.links
+    begun = {name for name, forwarder in neighbour.forwarders.items() if forwarder.has_begun}
+    tables = federation_of(gateway).broker.link(neighbour.name).tables()
     return {
-        "name": found.name,
-        "url": found.link.url,
-        "services": None if found.link.services is None else list(found.link.services),
-        "created_at": found.link.created_at.isoformat(),
-        "state": found.state,
-        "problem": found.problem,
-        "transit": list(found.link.transit),
-        "public": list(found.link.public),
-        "offers": sorted(found.offers),
-        "refused": dict(sorted(found.refused.items())),
-        "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
-        "asked": {each: len(broker.link(found.name).requested(each)) for each in found.offers} if is_known else {},
-        "entries": _entry_counts(gateway, found) if is_known else {},
-        "paths": [list(path) for path in broker.paths(found.name)],
-        "figures": asdict(found.figures()),
-        "filtering": _filtering(gateway, found) if is_known else {},
+        table.service: len(table.entries) for table in tables if neighbour.session is None or table.service in begun
     }
 
 
-def _read(said: Any) -> dict[str, Any]:
-    given = _entries(said, _FIELDS)
-    found = {key: given.get(key) for key in _FIELDS}
+def _filtering(gateway: Gateway, neighbour: Neighbour) -> dict[str, dict[str, Any]]:
+    """Return, per service that a neighbour has asked for, whether all events are forwarded, and the figures of that."""
+    policies = federation_of(gateway).broker.link(neighbour.name).filter_policies()
+    return {name: {"coarse": policy.is_coarse, **asdict(policy.figures)} for name, policy in sorted(policies.items())}
+
+
+def _described(gateway: Gateway, neighbour: Neighbour) -> dict[str, Any]:
+    broker = federation_of(gateway).broker
+    is_known = neighbour.name in broker.links
+    return {
+        "name": neighbour.name,
+        "url": neighbour.link.url,
+        "services": None if neighbour.link.services is None else list(neighbour.link.services),
+        "created_at": neighbour.link.created_at.isoformat(),
+        "state": neighbour.state,
+        "problem": neighbour.problem,
+        "transit": list(neighbour.link.transit),
+        "public": list(neighbour.link.public),
+        "offers": sorted(neighbour.offers),
+        "refused": dict(sorted(neighbour.refused.items())),
+        "refusals": {kind: neighbour.refusals[kind] for kind in REFUSALS},
+        "asked": {service: len(broker.link(neighbour.name).requested(service)) for service in neighbour.offers}
+        if is_known
+        else {},
+        "entries": _entry_counts(gateway, neighbour) if is_known else {},
+        "paths": [list(path) for path in broker.paths(neighbour.name)],
+        "figures": asdict(neighbour.figures()),
+        "filtering": _filtering(gateway, neighbour) if is_known else {},
+    }
+
+
+def _read(body: Any) -> dict[str, Any]:
+    """Return the fields of a new link; absent ones are None. Raises a `FederationError` if one is malformed."""
+    present = _entries(body, _FIELDS)
+    fields = {key: present.get(key) for key in _FIELDS}
     for key in ("name", "url", "secret"):
-        if not isinstance(found[key], str) and (key == "name" or found[key] is not None):
-            raise FederationError(f"{key}: expected a text, not {found[key]!r:.60}")
-    return found | {name: _names(found[name], name) for name in ("services", *_CHANGES)}
+        if not isinstance(fields[key], str) and (key == "name" or fields[key] is not None):
+            raise FederationError(f"{key}: expected a text, not {fields[key]!r:.60}")
+    return fields | {name: _names(fields[name], name) for name in ("services", *_CHANGES)}
 
 
-def _entries(said: Any, known: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise FederationError(f"expected an object with {', '.join(known)}, not {said!r:.60}")
-    for key in said:
-        if key not in known:
-            hint = did_you_mean(key, known) or f"; expected {', '.join(known)}"
+def _entries(body: Any, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return a JSON object. Raises a `FederationError` if it is none, or has a field that is not allowed."""
+    if not isinstance(body, dict):
+        raise FederationError(f"expected an object with {', '.join(allowed)}, not {body!r:.60}")
+    for key in body:
+        if key not in allowed:
+            hint = did_you_mean(key, allowed) or f"; expected {', '.join(allowed)}"
             raise FederationError(f"unknown field {key!r}{hint}")
-    return said
+    return body
 
 
 def _names(value: Any, field: str) -> list[str] | None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+    if value is not None and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
         raise FederationError(f"{field}: expected a list of names, not {value!r:.60}")
     return value

@@ -55,8 +55,8 @@ async def _overview(gateway: Serving, request: Request) -> Response:
     view = gateway.view(request)
     seen = tuple(view.services(gateway.services))
     streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
-    known, caller = gateway.services, caller_of(request)
-    transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
+    services, caller = gateway.services, caller_of(request)
+    transparent = frozenset(name for name in seen if is_transparent(gateway, caller, services[name]))
     return Response(
         await request.app.state.overview.newest((streams, seen, transparent)), media_type="application/json"
     )
@@ -93,8 +93,8 @@ class OverviewCache:
                 self._counted = await asyncio.to_thread(_Counted, self._gateway, listening, unreached)
                 self._at, self._answers = time.monotonic(), {}
             if seen not in self._answers:
-                known, remotes = self._gateway.services, dict(self._gateway.remotes)
-                answer = partial(_answer, self._gateway, seen, self._counted, known, remotes)
+                services, remotes = self._gateway.services, dict(self._gateway.remotes)
+                answer = partial(_answer, self._gateway, seen, self._counted, services, remotes)
                 self._answers[seen] = await asyncio.to_thread(answer)
             return self._answers[seen]
 
@@ -107,10 +107,12 @@ class _Counted:
         self.lost = gateway.finder.lost() | unreached
         self.broken = gateway.finder.broken()
         self.dispatched = gateway.metrics.dispatch_buckets()
-        self.behind = Counter(each.service for each in listening if each.state is not SubscriberState.LIVE)
+        self.behind = Counter(
+            subscriber.service for subscriber in listening if subscriber.state is not SubscriberState.LIVE
+        )
         self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
-        for each in listening:
-            self.kinds[each.service][each.sink.kind] += 1
+        for subscriber in listening:
+            self.kinds[subscriber.service][subscriber.sink.kind] += 1
         self.delivered: dict[str, dict[str, int]] = defaultdict(dict)
         for (service, way), tally in list(gateway.metrics.deliveries.items()):
             self.delivered[service][way] = tally.count
@@ -144,10 +146,10 @@ def _answer(
 
 
 def _stream(name: str, stream: Stream) -> dict[str, Any]:
-    said = to_dict(stream)
-    source = said.get("source") or "http"
+    document = to_dict(stream)
+    source = document.get("source") or "http"
     kind = source if isinstance(source, str) else next(iter(source))
-    return {"name": name, "source": kind, "description": said.get("description", "")}
+    return {"name": name, "source": kind, "description": document.get("description", "")}
 
 
 def _service(

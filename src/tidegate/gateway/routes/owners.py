@@ -51,8 +51,8 @@ async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subsc
         schema = gateway.policies.schema(gateway.owners.owner(record), record.service)
         compiled(record, schema, gateway.policies.meaning(record.service))
     version = before.version
-    found = await gateway.durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
-    return describe(found, gateway.durable.cursor(found))
+    changed = await gateway.durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
+    return describe(changed, gateway.durable.cursor(changed))
 
 
 def _owner(body: Any) -> str | None:

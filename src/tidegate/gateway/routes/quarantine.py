@@ -87,13 +87,13 @@ async def _replay_of_stream(gateway: Serving, request: Request, name: str, mode:
 async def _list(gateway: Gateway, caller: Caller, subject: Subject, query: QuarantineQuery) -> dict[str, Any]:
     page = await gateway.executors.heavy(caller, partial(_read_page, gateway, subject, query))
     completed = await gateway.executors.heavy(caller, partial(gateway.replay_marks.completed, subject.replays))
-    known = _attributes(gateway, subject)
+    attributes = _attributes(gateway, subject)
     shows_raw = not (isinstance(subject.of, Service) and subject.of.mask)
     documents = []
     for event in page.events:
         mark = completed.get(str(event.position))
         replayed = None if mark is None else mark.to_json()
-        documents.append(event.to_json(known, shows_raw=shows_raw, replayed=replayed))
+        documents.append(event.to_json(attributes, shows_raw=shows_raw, replayed=replayed))
     return {"quarantined": documents, "cursor": page.cursor, "more": page.more}
 
 
@@ -216,10 +216,10 @@ def read_entries(body: Mapping[str, Any]) -> list[ReplayEntry]:
 def _read_entry(entry: Any, where: str) -> ReplayEntry:
     if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
         raise _bad(f"{where}.id", f"expected {{'id': '...'}} as the list shows it, not {entry!r:.60}")
-    known = ("id", "event", "patch", "stream")
+    fields = ("id", "event", "patch", "stream")
     for name, value in entry.items():
-        if name not in known:
-            raise _bad(f"{where}.{name}", f"unknown field {name!r:.60}{did_you_mean(name, known)}")
+        if name not in fields:
+            raise _bad(f"{where}.{name}", f"unknown field {name!r:.60}{did_you_mean(name, fields)}")
         if name in ("event", "patch") and value is not None and not isinstance(value, dict):
             raise _bad(f"{where}.{name}", f"expected an object, not {value!r:.60}")
     if entry.get("event") is not None and entry.get("patch") is not None:

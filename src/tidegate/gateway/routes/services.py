@@ -23,10 +23,10 @@ router = APIRouter(prefix="/v1", tags=["services"])
 @router.get("/services", summary="All services")
 async def _services(gateway: Serving, request: Request) -> Response:
     gone = await _lost_services(gateway)
-    known = gateway.services
-    seen = gateway.view(request).services(known)
+    services = gateway.services
+    seen = gateway.view(request).services(services)
     # orjson, because FastAPI would block the event loop for tens of milliseconds to encode hundreds of services.
-    body = orjson.dumps({"services": [_described(gateway, request, name, known[name], gone) for name in seen]})
+    body = orjson.dumps({"services": [_described(gateway, request, name, services[name], gone) for name in seen]})
     return Response(body, media_type="application/json")
 
 

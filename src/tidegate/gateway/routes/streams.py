@@ -35,8 +35,8 @@ router = APIRouter(prefix="/v1", tags=["streams"], route_class=NamedRoute)
 @router.get("/streams", summary="All raw streams")
 async def _streams(gateway: Serving, request: Request) -> dict[str, Any]:
     view = gateway.view(request)
-    known = [name for name in gateway.definitions.streams if view.knows_stream(name)]
-    return {"streams": [_described(gateway, request, name) for name in known]}
+    streams = [name for name in gateway.definitions.streams if view.knows_stream(name)]
+    return {"streams": [_described(gateway, request, name) for name in streams]}
 
 
 @router.get("/streams/{stream}", summary="One raw stream")

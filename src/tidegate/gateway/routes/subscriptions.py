@@ -90,8 +90,8 @@ async def _create(gateway: Serving, request: Request, name: str) -> Response:
     filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
     position = await gateway.hub.begin(name, start, filter_)
     cursor = None if position is None else position.text
-    found = await gateway.durable.change(lambda registry: registry.subscribe(record, cursor))
-    return _response(gateway, found, 201, show_secret=True)
+    registered = await gateway.durable.change(lambda registry: registry.subscribe(record, cursor))
+    return _response(gateway, registered, 201, show_secret=True)
 
 
 @router.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
@@ -99,9 +99,12 @@ async def _of_service(gateway: Serving, request: Request, name: str) -> dict[str
     gateway.service(name)
     caller = caller_of(request)
     all_ = await gateway.durable.ask(lambda registry: registry.subscriptions(name))
-    seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    seen = [registered for registered in all_.values() if may_see(gateway, caller, registered.subscription)]
     return {
-        "subscriptions": [_for_caller(gateway, caller, _with_state(gateway, each), each.subscription) for each in seen]
+        "subscriptions": [
+            _for_caller(gateway, caller, _with_state(gateway, registered), registered.subscription)
+            for registered in seen
+        ]
     }
 
 
@@ -114,9 +117,9 @@ async def _all(
     await gateway.durable.measure(LAG_CACHE_S)
     caller = caller_of(request)
     all_ = await gateway.durable.ask(lambda registry: registry.subscriptions())
-    shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    shown = [registered for registered in all_.values() if may_see(gateway, caller, registered.subscription)]
     answer = {
-        "subscriptions": [_with_status(gateway, each, caller) for each in reversed(shown[-limit:])],
+        "subscriptions": [_with_status(gateway, registered, caller) for registered in reversed(shown[-limit:])],
         "total": len(shown),
     }
     return Response(orjson.dumps(answer), media_type=JSON)
@@ -129,9 +132,9 @@ async def _get(gateway: Serving, request: Request, id_: Id) -> Response:
 
 @router.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
 async def _status(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
-    found = await found_for(gateway, request, id_)
+    registered = await found_for(gateway, request, id_)
     await gateway.durable.measure(LAG_CACHE_S)
-    return _with_status(gateway, found, caller_of(request))
+    return _with_status(gateway, registered, caller_of(request))
 
 
 @router.patch("/subscriptions/{id}", summary="Change a subscription; a connected subscriber continues with it at once")
@@ -156,14 +159,16 @@ async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
         await _check_receiver(gateway, record, body, view.caller)
     base = expected if expected is not None else version if version is not None else before.version
     try:
-        found = await gateway.durable.change(lambda registry: registry.change_subscription(record, base, resume=resume))
+        registered = await gateway.durable.change(
+            lambda registry: registry.change_subscription(record, base, resume=resume)
+        )
     except VersionConflict as conflict:
         if expected is None:
             raise
         raise HttpProblem(
             412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
         ) from conflict
-    return _response(gateway, found, show_secret=was_pull)
+    return _response(gateway, registered, show_secret=was_pull)
 
 
 @router.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
@@ -190,13 +195,13 @@ async def _events(
         Query(description="Of what waits, just the newest event of each value of this; true: of the service's key."),
     ] = None,
 ) -> Any:
-    found = await found_for(gateway, request, id_)
-    record = found.subscription
-    consuming.need_pull(found)
+    registered = await found_for(gateway, request, id_)
+    record = registered.subscription
+    consuming.need_pull(registered)
     wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     resume_after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-    position = await consuming.begin(gateway.durable, found, resume_after, cursor, after)
+    position = await consuming.begin(gateway.durable, registered, resume_after, cursor, after)
     view = gateway.view(request)
     schema = view.schema(record.service)
     latest_by = parameters.latest(latest, schema, view.key(record.service))
@@ -212,7 +217,7 @@ async def _events(
         subscriber.sink.caller = view.caller
         if latest_by and not resume_after:
             subscriber.latest = Latest(latest_by)
-        return gateway.durable.connect(found, subscriber)
+        return gateway.durable.connect(registered, subscriber)
 
     if is_stream:
         tally = gateway.metrics.delivered(record.service, "sse", id_)
@@ -234,8 +239,8 @@ async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     if not isinstance(body, Mapping) or set(body) != {"cursor"} or not isinstance(body["cursor"], str):
         detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("cursor", detail)])
-    found = await found_for(gateway, request, id_)
-    target = found.subscription.push_target
+    registered = await found_for(gateway, request, id_)
+    target = registered.subscription.push_target
     if target is not None:
         raise consuming.conflict(
             f"{id_!r} is delivered by {target.kind}: its cursor moves with what the receiver takes"
@@ -260,18 +265,18 @@ async def _explain(
     return Response(orjson.dumps(answer, default=str), media_type="application/json")
 
 
-def _with_state(gateway: Gateway, found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
-    described = describe(found, gateway.durable.cursor(found), show_secret=show_secret)
-    return {**described, "connected": len(gateway.durable.connected(found.subscription.id))}
+def _with_state(gateway: Gateway, registered: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
+    described = describe(registered, gateway.durable.cursor(registered), show_secret=show_secret)
+    return {**described, "connected": len(gateway.durable.connected(registered.subscription.id))}
 
 
-def _with_status(gateway: Gateway, found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
+def _with_status(gateway: Gateway, registered: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
     """Return the document of a subscription with its lag, its deliveries from this gateway, and its last error."""
-    record, metrics = found.subscription, gateway.metrics
+    record, metrics = registered.subscription, gateway.metrics
     tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
     failure = metrics.failures.get(record.id) if is_mine else None  # it may contain a receiver's response
     return {
-        **_for_caller(gateway, caller, _with_state(gateway, found), record),
+        **_for_caller(gateway, caller, _with_state(gateway, registered), record),
         "lag": gateway.durable.lags.stored.get((record.service, record.id)),
         "delivered": 0 if tally is None else tally.count,
         "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
@@ -280,12 +285,12 @@ def _with_status(gateway: Gateway, found: RegisteredSubscription, caller: Caller
 
 
 def _response(
-    gateway: Gateway, found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False
+    gateway: Gateway, registered: RegisteredSubscription, status: int = 200, *, show_secret: bool = False
 ) -> Response:
-    headers = {"etag": f'"{found.version}"'}
+    headers = {"etag": f'"{registered.version}"'}
     if status == 201:
-        headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
-    body = orjson.dumps(_with_state(gateway, found, show_secret=show_secret))
+        headers["location"] = f"/v1/subscriptions/{registered.subscription.id}"
+    body = orjson.dumps(_with_state(gateway, registered, show_secret=show_secret))
     return Response(body, status, headers, JSON)
 
 
@@ -311,17 +316,17 @@ async def _check_owner(gateway: Gateway, record: SubscriptionRecord, caller: Cal
 # Responses ----------------------------------------------------------------------------------
 
 
-def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
+def describe(registered: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
     """Return the document of a subscription. A secret is included only with `show_secret`, once, when it is new."""
-    record = found.subscription
+    record = registered.subscription
     target = record.push_target
     deliver: Any = "pull" if target is None else {target.kind: target.describe(show_secret=show_secret)}
     return {
         "id": record.id,
         "service": record.service,
-        "version": found.version,
-        "state": found.state,
-        "reason": found.reason,
+        "version": registered.version,
+        "state": registered.state,
+        "reason": registered.reason,
         "filter": record.filter,
         "params": list(record.params),
         "deliver": deliver,
@@ -332,10 +337,10 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
         "idle": None if record.idle_s is None else units.duration_text(record.idle_s),
         "description": record.description,
         "cursor": cursor,
-        "attempts": found.attempts,
-        "retry_at": None if found.retry_at is None else found.retry_at.isoformat(),
-        "created_at": found.created_at.isoformat(),
-        "changed_at": found.changed_at.isoformat(),
+        "attempts": registered.attempts,
+        "retry_at": None if registered.retry_at is None else registered.retry_at.isoformat(),
+        "created_at": registered.created_at.isoformat(),
+        "changed_at": registered.changed_at.isoformat(),
         "expires_at": None if record.grant is None else timestamps.to_text(record.grant.expires_at),
     }
 
@@ -433,11 +438,13 @@ def _for_caller(
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
     """Return a subscription that the caller may change. Raises `NotRegistered`, also if it belongs to another."""
-    found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
+    registered = await gateway.durable.ask(lambda registry: registry.subscription(id_))
     caller = caller_of(request)
-    if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
+    if not may_touch(caller, registered.subscription) or not gateway.policies.may_keep(
+        caller, registered.subscription.service
+    ):
         raise NotRegistered(f"there is no subscription {id_!r}")
-    return found
+    return registered
 
 
 # Requests -----------------------------------------------------------------------------------

@@ -54,8 +54,8 @@ async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
     obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
     if obstacle is not None and record.push_target is not None:
         raise HttpProblem(409, "conflict", "The subscription won't do that", obstacle)
-    found = await gateway.durable.change(partial(_enabled, record, before.version))
-    return describe(found, gateway.durable.cursor(found))
+    changed = await gateway.durable.change(partial(_enabled, record, before.version))
+    return describe(changed, gateway.durable.cursor(changed))
 
 
 @router.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
@@ -64,13 +64,13 @@ async def _letters(
     request: Request,
     id_: Id,
     after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
-    most: Annotated[int, Query(alias="max", ge=1, le=MAX_LETTERS)] = 100,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_LETTERS)] = 100,
 ) -> dict[str, Any]:
-    found = await found_for(gateway, request, id_)
-    _need_service(gateway, request, found.subscription)
-    some = await gateway.durable.ask(lambda registry: registry.dead_letters(id_, after, most))
-    encoding = gateway.durable.encoding(found.subscription, caller_of(request))
-    return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
+    registered = await found_for(gateway, request, id_)
+    _need_service(gateway, request, registered.subscription)
+    some = await gateway.durable.ask(lambda registry: registry.dead_letters(id_, after, limit))
+    encoding = gateway.durable.encoding(registered.subscription, caller_of(request))
+    return {"dead_letters": [_shown(letter, registered.subscription.service, encoding) for letter in some]}
 
 
 @router.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
@@ -95,12 +95,12 @@ async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, A
 
 
 async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[SubscriptionRecord, Webhook, int]:
-    found = await found_for(gateway, request, id_)
-    deliver = found.subscription.deliver
+    registered = await found_for(gateway, request, id_)
+    deliver = registered.subscription.deliver
     if not isinstance(deliver, Webhook):
         detail = f"{id_!r} is not delivered by webhook"
         raise HttpProblem(409, "conflict", "The subscription won't do that", detail)
-    return found.subscription, deliver, found.version
+    return registered.subscription, deliver, registered.version
 
 
 def _need_service(gateway: Gateway, request: Request, record: SubscriptionRecord) -> None:
@@ -126,7 +126,7 @@ def _ids(body: Any) -> set[int] | None:
     ids = body.get("ids") if isinstance(body, Mapping) and set(body) == {"ids"} else None
     if ids == "all":
         return None
-    if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 <= each < 2**63 for each in ids):
+    if not isinstance(ids, list) or not ids or not all(type(id_) is int and 0 <= id_ < 2**63 for id_ in ids):
         detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("ids", detail)])
     if len(ids) > MAX_LETTERS:

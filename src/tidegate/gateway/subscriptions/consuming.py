@@ -9,20 +9,20 @@ from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
 
 
-def need_pull(found: RegisteredSubscription) -> None:
+def need_pull(registered: RegisteredSubscription) -> None:
     """Raise `HttpProblem` (409) if a subscription is delivered by webhook or is not active."""
-    id_ = found.subscription.id
-    target = found.subscription.push_target
+    id_ = registered.subscription.id
+    target = registered.subscription.push_target
     if target is not None:
         raise conflict(f"{id_!r} is delivered by {target.kind}: change its deliver to 'pull' to consume it here")
-    if found.state != "active":
-        call = "enable" if found.state == "disabled" else "renew"
-        raise conflict(f"{id_!r} is {found.state}: {found.reason}; POST /v1/subscriptions/{id_}/{call}")
+    if registered.state != "active":
+        call = "enable" if registered.state == "disabled" else "renew"
+        raise conflict(f"{id_!r} is {registered.state}: {registered.reason}; POST /v1/subscriptions/{id_}/{call}")
 
 
 async def begin(
     durable: Durable,
-    found: RegisteredSubscription,
+    registered: RegisteredSubscription,
     last_event_id: str | None,
     cursor: str | None,
     after: str | None = None,
@@ -38,11 +38,11 @@ async def begin(
         return Cursor.from_text(after)
     text = last_event_id or cursor
     if not text:
-        stored = durable.cursor(found)
+        stored = durable.cursor(registered)
         return None if stored is None else Cursor.from_text(stored)
     position = Cursor.from_text(text)
     try:
-        await durable.acknowledge(found.subscription.id, position)
+        await durable.acknowledge(registered.subscription.id, position)
     except CursorError:
         # An EventSource repeats its last id forever. If the stream was created again, it gets a gap notice.
         if last_event_id is None:

@@ -183,10 +183,10 @@ class Durable:
     async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
         """Change a subscription in the registry. Connected subscribers use the new state when this returns."""
         async with self._changing:
-            found = await self.ask(call)
-            await self._apply(found)
+            changed = await self.ask(call)
+            await self._apply(changed)
             await self._push_pool.reconcile()
-            return found
+            return changed
 
     async def remove(self, id_: str) -> None:
         """Remove a subscription, and end its connected subscribers with a notice."""
@@ -194,24 +194,24 @@ class Durable:
             await self.ask(lambda registry: registry.unsubscribe(id_))
             await self._forget(id_)
 
-    async def _apply(self, found: RegisteredSubscription) -> None:
-        id_ = found.subscription.id
+    async def _apply(self, registered: RegisteredSubscription) -> None:
+        id_ = registered.subscription.id
         before = self._known.get(id_)
-        self._known[id_] = found
-        if before is not None and before.version == found.version:
+        self._known[id_] = registered
+        if before is not None and before.version == registered.version:
             return
-        self.on_change(id_, found)
-        await self._push_pool.want(found)
+        self.on_change(id_, registered)
+        await self._push_pool.want(registered)
         pushed = self._push_pool.subscriber(id_)
         if pushed is not None:
-            await self._update(pushed, found.subscription)
-        for each in self.connected(id_):
-            if found.state != "active":
-                self._hub.dismiss(each, f"the subscription is {found.state}: {found.reason}")
-            elif (target := found.subscription.push_target) is not None:
-                self._hub.dismiss(each, f"the subscription is delivered by {target.kind} from now on")
+            await self._update(pushed, registered.subscription)
+        for subscriber in self.connected(id_):
+            if registered.state != "active":
+                self._hub.dismiss(subscriber, f"the subscription is {registered.state}: {registered.reason}")
+            elif (target := registered.subscription.push_target) is not None:
+                self._hub.dismiss(subscriber, f"the subscription is delivered by {target.kind} from now on")
             else:
-                await self._update(each, found.subscription)
+                await self._update(subscriber, registered.subscription)
 
     async def _update(self, subscriber: Subscriber, record: SubscriptionRecord) -> None:
         """Continue a subscriber with a changed record, between two events."""
@@ -236,8 +236,8 @@ class Durable:
     async def _forget(self, id_: str) -> None:
         self._known.pop(id_, None)
         self.acks.forget(id_)
-        for each in self.connected(id_):
-            self._hub.dismiss(each, "the subscription was removed")
+        for subscriber in self.connected(id_):
+            self._hub.dismiss(subscriber, "the subscription was removed")
         self._connected.pop(id_, None)
         await self._push_pool.drop(id_)
         self.on_change(id_, None)
@@ -257,23 +257,23 @@ class Durable:
 
     def notify_all(self) -> None:
         """Call `on_change` for all subscriptions, because the definitions of their services may have changed."""
-        for id_, found in self._known.items():
-            self.on_change(id_, found)
+        for id_, registered in self._known.items():
+            self.on_change(id_, registered)
 
     def count(self, owner: str | None) -> int:
         """Return the number of subscriptions of an owner."""
-        return sum(each.subscription.owner == owner for each in self._known.values())
+        return sum(registered.subscription.owner == owner for registered in self._known.values())
 
     # Connected subscribers ---------------------------------------------------------------
 
-    def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
+    def connect(self, registered: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
         """Apply later changes of a subscription to a new subscriber, which the hub does not serve yet.
 
         `found` is the state that the subscriber was created from. Changes since then are applied at once.
         """
-        id_ = found.subscription.id
+        id_ = registered.subscription.id
         newest = self._known.get(id_)
-        if newest is not None and newest.version > found.version:
+        if newest is not None and newest.version > registered.version:
             record = newest.subscription
             subscriber.encoding = self.encoding(record, subscriber.sink.caller)
             subscriber.sink.subscribers.discard(subscriber)
@@ -287,16 +287,18 @@ class Durable:
 
     def connected(self, id_: str) -> list[Subscriber]:
         """Return the subscribers in this gateway that consume a subscription now."""
-        subscribers = [each for each in self._connected.get(id_, ()) if each.state is not SubscriberState.GONE]
+        subscribers = [
+            subscriber for subscriber in self._connected.get(id_, ()) if subscriber.state is not SubscriberState.GONE
+        ]
         if not subscribers:
             self._connected.pop(id_, None)
         return subscribers
 
     # Cursors -----------------------------------------------------------------------------
 
-    def cursor(self, found: RegisteredSubscription) -> str | None:
+    def cursor(self, registered: RegisteredSubscription) -> str | None:
         """Return the acknowledged cursor of a subscription, even if it is not stored yet."""
-        return self.acks.newest(found.subscription.id) or found.cursor
+        return self.acks.newest(registered.subscription.id) or registered.cursor
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` if a cursor is not a position in a service's output."""
@@ -308,9 +310,9 @@ class Durable:
         """Advance the cursor of a subscription. Returns the cursor once it is stored, and whether it has moved."""
         lock = self._acking.setdefault(id_, asyncio.Lock())
         async with lock:
-            found = await self.ask(lambda registry: registry.subscription(id_))
-            await self.check(found.subscription.service, cursor)
-            stored = self.cursor(found)
+            registered = await self.ask(lambda registry: registry.subscription(id_))
+            await self.check(registered.subscription.service, cursor)
+            stored = self.cursor(registered)
             before = None if stored is None else Cursor.from_text(stored)
             moved = onward(cursor, before)
             if before is not None and before.generation == moved.generation and reaches(before, moved):
@@ -330,14 +332,19 @@ class Durable:
         self._measured_at = now
         places = self._hub.positions_behind()
         try:
-            found = await self.ask(lambda registry: registry.subscriptions())
-            stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
+            subscriptions = await self.ask(lambda registry: registry.subscriptions())
+            stored = {
+                id_: (registered.subscription.service, self.cursor(registered))
+                for id_, registered in subscriptions.items()
+            }
             services = {service for service, _ in stored.values()} | places.keys()
             measure = partial(_lags, self._event_log, services, stored, places)
             measured = await asyncio.get_running_loop().run_in_executor(None, measure)
-            is_off = {id_: each.state != "active" for id_, each in found.items()}
-            failing = Counter(stored[id_][0] for id_, each in found.items() if each.attempts and not is_off[id_])
-            disabled = Counter(stored[id_][0] for id_ in found if is_off[id_])
+            is_off = {id_: registered.state != "active" for id_, registered in subscriptions.items()}
+            failing = Counter(
+                stored[id_][0] for id_, registered in subscriptions.items() if registered.attempts and not is_off[id_]
+            )
+            disabled = Counter(stored[id_][0] for id_ in subscriptions if is_off[id_])
             self.lags = replace(measured, failing=failing, disabled=disabled)
         except Exception as problem:  # the registry or the log is unreachable: other metrics are still reported
             _log.warning("can't measure the lags of subscriptions", problem=str(problem))
@@ -356,7 +363,7 @@ class Durable:
                 continue
             done.failed.append((letter.id, outcome.detail))
             if outcome.kind != "refused":
-                done.untried.extend(each.id for each in letters[n + 1 :])
+                done.untried.extend(letter.id for letter in letters[n + 1 :])
                 break
         return done
 
@@ -376,7 +383,7 @@ def _lags(
         with suppress(StreamNotFound):  # the service has no output yet
             ends[service] = log.end(service)
     connected = {
-        service: max((distance(each, ends[service]) for each in some), default=0)
+        service: max((distance(place, ends[service]) for place in some), default=0)
         for service, some in places.items()
         if service in ends
     }

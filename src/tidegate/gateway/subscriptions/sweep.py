@@ -162,7 +162,7 @@ class Sweep:
         return verdicts[about]
 
     async def _close_idle(self, sink: Sink, problem: str) -> None:
-        for socket in [each for each in self.connections if each.is_left_idle(sink)]:
+        for socket in [connection for connection in self.connections if connection.is_left_idle(sink)]:
             self.connections.discard(socket)
             await socket.dismiss(CREDENTIAL_INVALID if self.void(socket.caller) else NO_SUBSCRIPTION_LEFT, problem)
 

@@ -52,8 +52,8 @@ class Tally:
     def add(self, count: int) -> None:
         """Increase the counter."""
         self.count += count
-        for each in self._within:
-            each.add(count)
+        for total in self._within:
+            total.add(count)
 
 
 class Metrics:
@@ -313,9 +313,9 @@ class _GatewayCollector:
                 refused.add_metric([name, reason], neighbour.refusals[reason])
             up.add_metric([name], float(neighbour.state == "up"))
             if name in broker.links:
-                asked = sum(len(broker.link(name).requested(each)) for each in neighbour.offers)
-                entries.add_metric([name, "out"], asked)
-                entries.add_metric([name, "in"], sum(len(each.entries) for each in broker.link(name).tables()))
+                requested = sum(len(broker.link(name).requested(service)) for service in neighbour.offers)
+                entries.add_metric([name, "out"], requested)
+                entries.add_metric([name, "in"], sum(len(table.entries) for table in broker.link(name).tables()))
             messages.add_metric([name, "out"], figures.said)
             messages.add_metric([name, "in"], figures.heard)
             for outcome in ("forwarded", "stopped", "received", "dropped", "repeated"):

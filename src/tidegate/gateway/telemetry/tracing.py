@@ -141,7 +141,7 @@ class Tracing:
             f"webhook {service}",
             context=set_span_in_context(NonRecordingSpan(origins[0])) if is_single else None,
             kind=SpanKind.CLIENT,
-            links=[] if is_single else [Link(each) for each in {of.span_id: of for of in origins}.values()],
+            links=[] if is_single else [Link(span) for span in {of.span_id: of for of in origins}.values()],
             attributes={
                 "messaging.system": "tidegate",
                 "messaging.destination.name": service,

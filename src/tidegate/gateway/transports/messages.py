@@ -116,8 +116,8 @@ def parse(document: Mapping[str, Any]) -> Message:
         if name == "op" or (value is None and name in optional):
             continue
         if name not in readers:
-            known = f"a member of {op}: {', '.join(readers)}" if readers else f"no member but op in {op}"
-            raise bad_message(f"{name}: expected {known}{did_you_mean(name, readers)}", member=name)
+            expected = f"a member of {op}: {', '.join(readers)}" if readers else f"no member but op in {op}"
+            raise bad_message(f"{name}: expected {expected}{did_you_mean(name, readers)}", member=name)
         members["begin" if name == "from" else name] = readers[name](name, value)
     for name in required:
         if name not in members:
@@ -166,16 +166,16 @@ def _attributes(name: str, value: Any) -> tuple[str, ...]:
     """Return attributes from a list, or from a string with commas as in a query parameter."""
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise _unfit(name, value, "a list of strings")
     return tuple(value)
 
 
 def _values(name: str, value: Any) -> tuple[str, ...]:
     """Return the parameters of a filter as strings. Numbers are written as in JSON."""
-    if not isinstance(value, list) or not all(isinstance(each, str | int | float | bool) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str | int | float | bool) for item in value):
         raise _unfit(name, value, "a list of strings and numbers")
-    return tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in value)
+    return tuple(item if isinstance(item, str) else orjson.dumps(item).decode() for item in value)
 
 
 def _length(name: str, value: Any) -> str:

@@ -39,7 +39,7 @@ def warm_up() -> None:
 
 
 def _send_many(files: list[int], data: list[bytes]) -> list[int]:
-    sizes = np.array([len(each) for each in data], np.int64)
+    sizes = np.array([len(chunk) for chunk in data], np.int64)
     joined = np.frombuffer(b"".join(data) or b"\0", np.uint8)
     sent: list[int] = send_all(np.array(files, np.int32), sizes, joined, _FLAGS).tolist()
     return sent
@@ -58,18 +58,18 @@ class Outbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pending, self._pending = self._pending or {}, None
-        wires = [each for each in pending if not each.transport.is_closing()]
-        plain = [each for each in wires if each.file is not None]
+        wires = [wire for wire in pending if not wire.transport.is_closing()]
+        plain = [wire for wire in wires if wire.file is not None]
         if len(plain) < MIN_SOCKETS:
             plain = []
         if len(plain) < len(wires):
             together = set(plain)
-            for each in wires:
-                if each not in together:
-                    each.transport.write(pending[each])
+            for wire in wires:
+                if wire not in together:
+                    wire.transport.write(pending[wire])
         if not plain:
             return
-        data, files = [pending[each] for each in plain], [each.file for each in plain if each.file is not None]
+        data, files = [pending[wire] for wire in plain], [wire.file for wire in plain if wire.file is not None]
         for wire, whole, sent in zip(plain, data, _send_many(files, data), strict=True):
             if sent < len(whole):  # the transport sends the rest when it can, or reports the error
                 wire.transport.write(whole[sent:])

@@ -35,9 +35,9 @@ class EventPage:
     def to_json(self) -> bytes:
         """Return the response body."""
         notices = b"".join(
-            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.details))
-            for each in self.notices
-            if each.kind in PAGE_NOTICES
+            b'"%s":%s,' % (notice.kind.encode(), orjson.dumps(notice.details))
+            for notice in self.notices
+            if notice.kind in PAGE_NOTICES
         )
         return b'{%s"cursor":"%s","events":[%s]}' % (notices, self.cursor.encode(), b",".join(self.events))
 
@@ -140,10 +140,10 @@ async def page(
     errors = [notice.details["detail"] for notice in sink.notices if notice.kind == "error"]
     if errors:
         raise EndedSubscription(errors[0])
-    held = sink.events
-    events = held[:limit]
+    collected = sink.events
+    events = collected[:limit]
     reached = subscriber.position.text if subscriber.position is not None else ""
-    is_cut = len(events) < len(held)
+    is_cut = len(events) < len(collected)
     # A cut page has only a part of the latest events.
     notices = [notice for notice in sink.notices if notice.kind != "latest"] if is_cut else sink.notices
     return EventPage([data for _, data in events], events[-1][0] if is_cut else reached, notices)

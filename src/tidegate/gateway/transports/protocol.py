@@ -201,9 +201,9 @@ class SocketProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head, then start the body."""
-        most = self.config.limits.headers
-        if len(self.headers) > most:
-            self._refuse(_head_too_large(f"expected at most {most} headers, not {len(self.headers):,}"))
+        max_headers = self.config.limits.headers
+        if len(self.headers) > max_headers:
+            self._refuse(_head_too_large(f"expected at most {max_headers} headers, not {len(self.headers):,}"))
         if len(self.pipeline) >= MAX_PIPELINED:
             self._refuse(_unreadable(400, f"expected at most {MAX_PIPELINED} requests before the first is answered"))
         self._need_one_host()

@@ -93,14 +93,14 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def event(name: str, said: dict[str, Any], cursor: str = "") -> bytes:
+def event(name: str, content: dict[str, Any], cursor: str = "") -> bytes:
     """Return an SSE block with an event name.
 
     >>> event("idle", {"seconds": 30})
     b'event: idle\\ndata: {"seconds":30}\\n\\n'
     """
     id_ = b"id: %s\n" % cursor.encode() if cursor else b""
-    return b"%sevent: %s\ndata: %s\n\n" % (id_, name.encode(), orjson.dumps(said))
+    return b"%sevent: %s\ndata: %s\n\n" % (id_, name.encode(), orjson.dumps(content))
 
 
 class EventStream(Response):

@@ -94,7 +94,7 @@ class WebhookTransport:
         headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
         if self._tracing is None:
             return await self._post(webhook.url, headers, body)
-        records = [each.record for each in events]
+        records = [event.record for event in events]
         with self._tracing.webhook(subscription.service, subscription.id, webhook.url, records, headers) as span:
             outcome = await self._post(webhook.url, headers, body)
             if outcome.kind != "taken":
@@ -171,7 +171,7 @@ def content(subscription: SubscriptionRecord, webhook: Webhook, events: Sequence
     is_plain = subscription.format == "plain"
     if webhook.batch == 1 and len(events) == 1:
         return "application/json" if is_plain else "application/cloudevents+json", events[0].data
-    body = b"[%s]" % b",".join(each.data for each in events)
+    body = b"[%s]" % b",".join(event.data for event in events)
     return "application/json" if is_plain else "application/cloudevents-batch+json", body
 
 

@@ -232,8 +232,8 @@ def _groups(batch: Events, picks: Sequence[Pick], first: int, end: int) -> list[
     if end == first + 1:
         return [(_label(member), batch.cursor(event, member.skip_below), member.encoding)]
     groups: dict[tuple[str, Encoding], list[bytes]] = {}
-    for _, each in picks[first:end]:
-        groups.setdefault((batch.cursor(event, each.skip_below), each.encoding), []).append(_label(each))
+    for _, pick in picks[first:end]:
+        groups.setdefault((batch.cursor(event, pick.skip_below), pick.encoding), []).append(_label(pick))
     return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in groups.items()]
 
 
@@ -295,8 +295,8 @@ class WebSocketSession:
 
     def close(self) -> None:
         """End all subscriptions."""
-        for each in list(self._subscriptions.values()):
-            self._end(each)
+        for subscription in list(self._subscriptions.values()):
+            self._end(subscription)
         self._sink.close()
 
     def has(self, sink: Sink) -> bool:
@@ -350,8 +350,8 @@ class WebSocketSession:
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             detail = f"expected at most {MAX_SUBSCRIPTIONS} subscriptions on one socket"
             raise HttpProblem(429, "too-many", "There are too many subscriptions", detail)
-        made = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
-        self._hub.subscribe(made, now=made.starts_now)
+        subscriber = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
+        self._hub.subscribe(subscriber, now=subscriber.starts_now)
 
     async def _ad_hoc(self, message: Subscribe) -> SocketSubscriber:
         assert message.service is not None
@@ -368,48 +368,52 @@ class WebSocketSession:
         place = None if start.is_now else await self._hub.begin(message.service, start, filter_)
         self._view.meter.take("subscriptions", self._view.caller)
         sink = conflated(self._view.paced(self._sink), conflation)
-        made = SocketSubscriber(message.id, message.service, filter_, sink, encoding, place)
-        made.starts_now = start.is_now
-        self._begin(made, latest, idle_s)
-        return made
+        subscriber = SocketSubscriber(message.id, message.service, filter_, sink, encoding, place)
+        subscriber.starts_now = start.is_now
+        self._begin(subscriber, latest, idle_s)
+        return subscriber
 
     async def _of_durable(self, message: Subscribe) -> SocketSubscriber:
         assert message.subscription is not None
-        found = await self._find(message.subscription)
-        record = found.subscription
-        consuming.need_pull(found)
+        registered = await self._find(message.subscription)
+        record = registered.subscription
+        consuming.need_pull(registered)
         schema = self._view.schema(record.service)
         latest = parameters.latest(message.latest, schema, self._view.key(record.service))
         meaning = self._view.meaning(record.service)
         filter_ = await compiled_of(self._executors, self._view.caller, record, schema, meaning)
-        place = await consuming.begin(self._durable, found, None, message.cursor)
+        place = await consuming.begin(self._durable, registered, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
         sink = conflated(self._view.paced(self._sink), parameters.conflation(record.every_s, record.key, schema))
-        made = SocketSubscriber(message.id, record.service, filter_, sink, encoding, place)
-        made.durable, made.tally = record.id, self._metrics.of_subscription(record.id)
+        subscriber = SocketSubscriber(message.id, record.service, filter_, sink, encoding, place)
+        subscriber.durable, subscriber.tally = record.id, self._metrics.of_subscription(record.id)
         self._sink.counts_events = True
         try:
-            self._durable.connect(found, made)
+            self._durable.connect(registered, subscriber)
         except TidegateError:  # it was changed meanwhile, and no longer fits its service
-            made.sink.subscribers.discard(made)
+            subscriber.sink.subscribers.discard(subscriber)
             self._view.meter.give_back("subscriptions", self._view.caller)
             raise
-        self._begin(made, latest, record.idle_s)
-        return made
+        self._begin(subscriber, latest, record.idle_s)
+        return subscriber
 
-    def _begin(self, made: SocketSubscriber, latest: str | None, idle_s: float | None) -> None:
+    def _begin(self, subscriber: SocketSubscriber, latest: str | None, idle_s: float | None) -> None:
         """Register a subscription, and confirm it unless it starts now: then the hub reports the position."""
-        self._subscriptions[made.name] = made
+        self._subscriptions[subscriber.name] = subscriber
         if idle_s:
             self._sink.counts_events = True
-            made.idle = Idle(idle_s, lambda: made.event_count, partial(self._tell_idle, made.name))
-        if made.starts_now:
+            subscriber.idle = Idle(idle_s, lambda: subscriber.event_count, partial(self._tell_idle, subscriber.name))
+        if subscriber.starts_now:
             return
-        made.latest = Latest(latest) if latest else None
-        about = {} if made.durable is None else {"subscription": made.durable, "filter": str(made.filter or "")}
-        cursor = made.cursor.text if made.cursor is not None else None
-        self._sink.say("subscribed", id=made.name, **about, cursor=cursor)
+        subscriber.latest = Latest(latest) if latest else None
+        about = (
+            {}
+            if subscriber.durable is None
+            else {"subscription": subscriber.durable, "filter": str(subscriber.filter or "")}
+        )
+        cursor = subscriber.cursor.text if subscriber.cursor is not None else None
+        self._sink.say("subscribed", id=subscriber.name, **about, cursor=cursor)
 
     def _tell_idle(self, name: str, seconds: float) -> None:
         self._sink.say("idle", id=name, seconds=seconds)
