@@ -20,10 +20,10 @@ def read_retention(spot: Spot) -> Retention:
     """Read the retention of a stream."""
     if not isinstance(spot.value, Mapping):
         return Retention(read_age(spot))
-    found = spot.entries(("age", "size"), "a retention, such as 24h or {age: 24h, size: 1GB}")
+    settings = spot.entries(("age", "size"), "a retention, such as 24h or {age: 24h, size: 1GB}")
     return Retention(
-        read_age(found["age"]) if "age" in found else Retention().age_s,
-        found["size"].size() if "size" in found else None,
+        read_age(settings["age"]) if "age" in settings else Retention().age_s,
+        settings["size"].size() if "size" in settings else None,
     )
 
 
@@ -37,11 +37,15 @@ def read_audience(spot: Spot) -> Any:
     return spot.choice(("public", "keys"))
 
 
-def read_themes(found: Mapping[str, Spot]) -> tuple[str, ...]:
+def read_themes(settings: Mapping[str, Spot]) -> tuple[str, ...]:
     """Read the themes of a stream or service."""
-    return found["themes"].texts("a theme, or a list of themes") if "themes" in found else ()
+    return settings["themes"].texts("a theme, or a list of themes") if "themes" in settings else ()
 
 
-def read_description(found: Mapping[str, Spot]) -> str:
+def read_description(settings: Mapping[str, Spot]) -> str:
     """Read the description of a stream or service; empty if there is none."""
-    return found["description"].text("text") if "description" in found and found["description"].value != "" else ""
+    return (
+        settings["description"].text("text")
+        if "description" in settings and settings["description"].value != ""
+        else ""
+    )

@@ -80,10 +80,10 @@ def read(paths: Iterable[str | FilePath] | str | FilePath) -> tuple[Definitions,
     return reading.result()
 
 
-def _or_raise(found: Definitions, problems: list[DefinitionProblem], _: set[str]) -> Definitions:
+def _or_raise(definitions: Definitions, problems: list[DefinitionProblem], _: set[str]) -> Definitions:
     if problems:
         raise DefinitionError(problems)
-    return found
+    return definitions
 
 
 class _Reading:
@@ -99,10 +99,10 @@ class _Reading:
         self.names: dict[str, Path] = {}
 
     def result(self) -> tuple[Definitions, list[DefinitionProblem], set[str]]:
-        made = Definitions(
+        definitions = Definitions(
             MappingProxyType(self.streams), MappingProxyType(self.services), MappingProxyType(self.places)
         )
-        return made, self.problems, self.broken
+        return definitions, self.problems, self.broken
 
     def add_file(self, path: FilePath) -> None:
         try:
@@ -124,10 +124,10 @@ class _Reading:
     def add(self, document: Any, findings: Findings, folder: FilePath | None = None) -> None:
         if isinstance(document, Mapping):  # x-...: a place for anchors
             document = {k: v for k, v in document.items() if not (isinstance(k, str) and k.startswith("x-"))}
-        found = Spot(document, (), findings).entries(("streams", "services"), f"definitions, such as {_EXAMPLE}")
-        for name, spot in _pairs(found, "streams", "streams by name"):
+        sections = Spot(document, (), findings).entries(("streams", "services"), f"definitions, such as {_EXAMPLE}")
+        for name, spot in _pairs(sections, "streams", "streams by name"):
             self.define(self.streams, name, spot, lambda name, spot: _stream_in(folder, read_stream_at(name, spot)))
-        for name, spot in _pairs(found, "services", "services by name"):
+        for name, spot in _pairs(sections, "services", "services by name"):
             self.define(self.services, name, spot, lambda name, spot: _service_in(folder, read_service_at(name, spot)))
         self.problems += findings.problems
         self.places.update({path: place for path, place in findings.places.items() if path not in self.places})
@@ -139,9 +139,9 @@ class _Reading:
             if isinstance(stream.source, Files):
                 _note_relative(findings, ("streams", stream.name, "source"), stream.source.path)
         for service in self.services.values():
-            for n, each in enumerate(service.pipeline):
-                if isinstance(each, Enrich) and each.table.path is not None:
-                    _note_relative(findings, ("services", service.name, "pipeline", n), each.table.path)
+            for n, operator in enumerate(service.pipeline):
+                if isinstance(operator, Enrich) and operator.table.path is not None:
+                    _note_relative(findings, ("services", service.name, "pipeline", n), operator.table.path)
         self.problems += findings.problems
 
     def define(self, into: dict[str, Defined], name: str, spot: Spot, make: Callable[[str, Spot], Defined]) -> None:
@@ -155,11 +155,11 @@ class _Reading:
             place = self.places.get(first) or spot.findings.places.get(first)
             spot.blame(f"the name {name!r} is taken already by {first[0]}.{name}{f' at {place}' if place else ''}")
         self.names.setdefault(name, spot.path)
-        made = make(name, spot)
+        definition = make(name, spot)
         if len(spot.findings.problems) > before:
             self.broken.add(name)
         else:
-            into[name] = made
+            into[name] = definition
 
     def is_small(self, spot: Spot) -> bool:
         """Note a definition that has too many values, or that is one too many."""
@@ -172,8 +172,8 @@ class _Reading:
         return count <= MAX_REMOTE_VALUES and self.values <= MAX_REMOTE_TOTAL
 
 
-def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str, Spot]]:
-    return list(found[key].pairs(expected).items()) if key in found else []
+def _pairs(sections: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str, Spot]]:
+    return list(sections[key].pairs(expected).items()) if key in sections else []
 
 
 def note_name(name: str, spot: Spot) -> None:
@@ -190,29 +190,29 @@ def note_name(name: str, spot: Spot) -> None:
         )
 
 
-def _stream_in(folder: FilePath | None, made: Stream) -> Stream:
+def _stream_in(folder: FilePath | None, stream: Stream) -> Stream:
     """Make the path of its files absolute, seen from a folder."""
-    if folder is None or not isinstance(made.source, Files):
-        return made
-    return replace(made, source=replace(made.source, path=_path(folder, made.source.path)))
+    if folder is None or not isinstance(stream.source, Files):
+        return stream
+    return replace(stream, source=replace(stream.source, path=_path(folder, stream.source.path)))
 
 
-def _service_in(folder: FilePath | None, made: Service) -> Service:
+def _service_in(folder: FilePath | None, service: Service) -> Service:
     """Make the paths of its tables absolute, seen from a folder."""
     if folder is None:
-        return made
+        return service
     pipeline = tuple(
-        replace(each, table=replace(each.table, path=_path(folder, each.table.path)))
-        if isinstance(each, Enrich) and each.table.path is not None
-        else each
-        for each in made.pipeline
+        replace(operator, table=replace(operator.table, path=_path(folder, operator.table.path)))
+        if isinstance(operator, Enrich) and operator.table.path is not None
+        else operator
+        for operator in service.pipeline
     )
-    return replace(made, pipeline=pipeline)
+    return replace(service, pipeline=pipeline)
 
 
-def _note_relative(findings: Findings, path: Path, found: str) -> None:
-    if "://" not in found and not FilePath(found).is_absolute():
-        findings.blame(path, f"expected an absolute path of the machine that runs it, not {found!r}")
+def _note_relative(findings: Findings, path: Path, file_path: str) -> None:
+    if "://" not in file_path and not FilePath(file_path).is_absolute():
+        findings.blame(path, f"expected an absolute path of the machine that runs it, not {file_path!r}")
 
 
 def _path(folder: FilePath, path: str) -> str:

@@ -40,17 +40,17 @@ def note_constraints(constraints: Mapping[str, str], schema: Schema, spot: Spot)
 
 def note_terms(terms: Mapping[str, Mapping[str, str]], schema: Schema, spot: Spot) -> None:
     """Report terms that are not shapes, or whose attribute is not a number."""
-    for name, each in terms.items():
+    for name, texts in terms.items():
         where = spot.at(name, None)
         try:
-            found = expressions.resolve(name, schema) if schema.root.get(name) is None else None
-            kind = schema.root.get(name).type if found is None else found.type  # type: ignore[union-attr]
+            value = expressions.resolve(name, schema) if schema.root.get(name) is None else None
+            kind = schema.root.get(name).type if value is None else value.type  # type: ignore[union-attr]
         except LanguageError as error:
             where.blame(error.problems[0].message)
             continue
         if kind.kind not in ("int", "float"):
             where.blame(f"expected terms of a number; {name} is {kind}")
-        for term, text in each.items():
+        for term, text in texts.items():
             _note_shape(text, where.at(term, None))
 
 
@@ -60,7 +60,7 @@ def _note_shape(text: str, spot: Spot) -> None:
     except LanguageError as error:
         blame_text(error, spot)
         return
-    numbers = tuple(float(each.value) for each in parsed.numbers if isinstance(each, Literal))
+    numbers = tuple(float(number.value) for number in parsed.numbers if isinstance(number, Literal))
     problem = memberships.problem(parsed.name, numbers) if len(numbers) == len(parsed.numbers) else "numbers only"
     if problem:
         spot.blame(f"expected {problem}, not {text!r}")
@@ -83,9 +83,11 @@ def masked_schema(service: Service, schema: Schema, root: Spot) -> Schema:
             fields[name] = Field(name, Scalar("string"), field.required)
     clear = {name for name in fields if name not in service.mask}
     time = schema.event_time if schema.event_time in clear else None
-    found = derived_schema(root, fields.values(), time, [(schema, clear)])
-    constraints = found.constraints if found is not None and service.on_violation != "flag" else {}
-    return schema if found is None else Schema(found.root, constraints=constraints, terms=found.terms, event_time=time)
+    derived = derived_schema(root, fields.values(), time, [(schema, clear)])
+    if derived is None:
+        return schema
+    constraints = derived.constraints if service.on_violation != "flag" else {}
+    return Schema(derived.root, constraints=constraints, terms=derived.terms, event_time=time)
 
 
 def _mask_problem(field: Field, mask: Mask) -> str:

@@ -113,7 +113,7 @@ def shape_into(service: Service, inputs: Mapping[str, Schema], findings: Finding
         current = OperatorInputs(((service.name, after),), inputs, is_first=False)
     unmasked = add_promises(service, current.schema, root)
     output = masked_schema(service, unmasked, root)
-    return Shape(tuple(steps), unmasked, output, tuple(each for each in layouts if each is not None))
+    return Shape(tuple(steps), unmasked, output, tuple(layout for layout in layouts if layout is not None))
 
 
 def _combines_inputs(service: Service, root: Spot) -> bool:

@@ -26,36 +26,40 @@ _STREAM_KEYS = (
 
 def read_stream_at(name: str, spot: Spot) -> Stream:
     """Read a stream."""
-    found = spot.entries(_STREAM_KEYS, "a stream, such as {schema: {speed: float64}}")
-    schema = read_schema(found, spot.at("schema", None))
-    key = found["key"].text("an attribute") if "key" in found else None
+    settings = spot.entries(_STREAM_KEYS, "a stream, such as {schema: {speed: float64}}")
+    schema = read_schema(settings, spot.at("schema", None))
+    key = settings["key"].text("an attribute") if "key" in settings else None
     field = schema.root.get(key) if key else None
     if key and schema.root.fields:
-        names = [each.name for each in schema.root]
+        names = [attribute.name for attribute in schema.root]
         if field is None:
-            found["key"].refuse(f"one of the attributes {', '.join(names[:8])}", did_you_mean(key, names))
+            settings["key"].refuse(f"one of the attributes {', '.join(names[:8])}", did_you_mean(key, names))
         elif isinstance(field.type, Struct | Array):
-            found["key"].refuse(f"an attribute with a single value, as {key} is {field.type}")
+            settings["key"].refuse(f"an attribute with a single value, as {key} is {field.type}")
     return Stream(
         name,
         schema,
         key,
-        found["partitions"].whole("a number of partitions from 1 to 1024", 1, 1024) if "partitions" in found else 1,
-        read_source(found["source"]) if "source" in found else Http(),
-        read_retention(found["retention"]) if "retention" in found else Retention(),
-        read_themes(found),
-        read_description(found),
-        _stream_access(found["access"]) if "access" in found else StreamAccess(),
+        settings["partitions"].whole("a number of partitions from 1 to 1024", 1, 1024)
+        if "partitions" in settings
+        else 1,
+        read_source(settings["source"]) if "source" in settings else Http(),
+        read_retention(settings["retention"]) if "retention" in settings else Retention(),
+        read_themes(settings),
+        read_description(settings),
+        _stream_access(settings["access"]) if "access" in settings else StreamAccess(),
     )
 
 
 def _stream_access(spot: Spot) -> StreamAccess:
     if not isinstance(spot.value, Mapping):
         return StreamAccess(_stream_to(spot))
-    found = spot.entries(("to", "publish"), "who sees it and who may fill it, such as {to: [police], publish: [van]}")
+    settings = spot.entries(
+        ("to", "publish"), "who sees it and who may fill it, such as {to: [police], publish: [van]}"
+    )
     return StreamAccess(
-        _stream_to(found["to"]) if "to" in found else "keys",
-        found["publish"].texts(CALLERS) if "publish" in found else None,
+        _stream_to(settings["to"]) if "to" in settings else "keys",
+        settings["publish"].texts(CALLERS) if "publish" in settings else None,
     )
 
 

@@ -24,18 +24,18 @@ __all__ = ["operator_document", "to_dict"]
 Document = dict[str, Any]
 
 
-def to_dict(given: Definitions | Stream | Service) -> Document:
+def to_dict(definitions: Definitions | Stream | Service) -> Document:
     """Write definitions as `from_dict` reads them; a stream or service alone as its name would hold it."""
-    match given:
+    match definitions:
         case Definitions():
             return without_empty(
-                streams={name: to_dict(each) for name, each in given.streams.items()},
-                services={name: to_dict(each) for name, each in given.services.items()},
+                streams={name: to_dict(stream) for name, stream in definitions.streams.items()},
+                services={name: to_dict(service) for name, service in definitions.services.items()},
             )
         case Stream():
-            return _stream(given)
+            return _stream(definitions)
         case Service():
-            return _service(given)
+            return _service(definitions)
 
 
 def _stream(stream: Stream) -> Document:
@@ -65,7 +65,7 @@ def _stream_access(access: StreamAccess) -> Any:
 
 
 def _terms(terms: Mapping[str, Mapping[str, str]]) -> Document:
-    return {name: dict(each) for name, each in terms.items()}
+    return {name: dict(term) for name, term in terms.items()}
 
 
 def _retention(retention: Retention) -> Any:
@@ -85,13 +85,13 @@ def _service(service: Service) -> Document:
     return {
         "from": service.main[0] if len(service.main) == 1 else list(service.main),
         **without_empty(
-            pipeline=[operator_document(each) for each in service.pipeline],
+            pipeline=[operator_document(operator) for operator in service.pipeline],
             constraints=dict(service.constraints),
             on_violation=service.on_violation if service.on_violation != "quarantine" else None,
             on_late=service.on_late if service.on_late != "quarantine" else None,
             idle=_limit(service.idle_s, Service.idle_s),
             max_ahead=_limit(service.max_ahead_s, Service.max_ahead_s),
-            mask={name: _mask(each) for name, each in service.mask.items()},
+            mask={name: _mask(mask_) for name, mask_ in service.mask.items()},
             qos=without_empty(
                 latency_p99=_duration(qos.latency_p99_s),
                 availability=qos.availability,
@@ -115,8 +115,8 @@ def _access(access: Access) -> Any:
     to = access.to if isinstance(access.to, str) else list(access.to)
     if not access.fields:
         return None if to == "keys" else to
-    said = {"to": to} if to != "keys" else {}
-    return {**said, "fields": {name: list(each) for name, each in access.fields.items()}}
+    document = {"to": to} if to != "keys" else {}
+    return {**document, "fields": {name: list(callers) for name, callers in access.fields.items()}}
 
 
 def _limit(length_s: float | None, default_s: float | None) -> str | None:

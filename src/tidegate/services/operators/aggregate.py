@@ -146,7 +146,9 @@ def infer_aggregate(
 
 def aggregations_layout(aggregations: tuple[Aggregation, ...], schema: Schema, kind: str, **fixed: str) -> StateLayout:
     """Return the layout of running aggregates, each under its stored name."""
-    return StateLayout(kind, fixed, {each.stored_name: type_text(each.attribute, schema) for each in aggregations})
+    return StateLayout(
+        kind, fixed, {aggregation.stored_name: type_text(aggregation.attribute, schema) for aggregation in aggregations}
+    )
 
 
 def _state(operator: Aggregate, inputs: OperatorInputs) -> StateLayout:

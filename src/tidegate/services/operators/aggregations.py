@@ -88,7 +88,9 @@ def _read_one(function: str, spot: Spot) -> list[Aggregation]:
     if function == "percentile":
         return _read_percentiles(spot)
     if isinstance(spot.value, Mapping):
-        return [_aggregation(function, name, each.text("a name for it")) for name, each in spot.pairs("").items()]
+        return [
+            _aggregation(function, name, name_spot.text("a name for it")) for name, name_spot in spot.pairs("").items()
+        ]
     text = spot.text("a name for the count" if function == "count" else "an attribute, or {attribute: name}")
     if function == "count":
         return [_aggregation(function, None, text)]
@@ -109,12 +111,14 @@ def _read_list(function: str, spot: Spot) -> list[Aggregation]:
 def _read_percentiles(spot: Spot) -> list[Aggregation]:
     """Read `{attribute: share}`, or `{attribute: {name: share, ...}}`."""
     aggregations: list[Aggregation] = []
-    for name, each in spot.pairs("attributes with a share, such as {speed: 0.95} or {speed: {median: 0.5}}").items():
-        if isinstance(each.value, Mapping):
-            shares = each.pairs("").items()
+    for name, share_spot in spot.pairs(
+        "attributes with a share, such as {speed: 0.95} or {speed: {median: 0.5}}"
+    ).items():
+        if isinstance(share_spot.value, Mapping):
+            shares = share_spot.pairs("").items()
             aggregations += [Aggregation("percentile", name, key, _read_share(share)) for key, share in shares]
         else:
-            share = _read_share(each)
+            share = _read_share(share_spot)
             aggregations.append(Aggregation("percentile", name, default_name("percentile", name, share), share))
     return aggregations
 
@@ -136,12 +140,12 @@ def _aggregation(function: str, attribute: str | None, name: str | None) -> Aggr
 def write_aggregations(aggregations: tuple[Aggregation, ...]) -> Settings:
     """Return aggregates by function if that reads back in the same order, else one by one under `of`."""
     compact: Settings = {}
-    for each in aggregations:
-        compact.setdefault(each.function, []).append(_write_one(each))
+    for aggregation in aggregations:
+        compact.setdefault(aggregation.function, []).append(_write_one(aggregation))
     compact = {function: values[0] if len(values) == 1 else values for function, values in compact.items()}
     if _read_back(compact) == aggregations:
         return compact
-    return {"of": [{each.function: _write_one(each)} for each in aggregations]}
+    return {"of": [{aggregation.function: _write_one(aggregation)} for aggregation in aggregations]}
 
 
 def _write_one(aggregation: Aggregation) -> Any:
@@ -171,7 +175,11 @@ def add_whole_event(
 
     Attributes are optional if the attribute of the extreme is: a window may have no event with a value.
     """
-    wholes = [each for each in aggregations if each.name is None and each.function in ("min", "max")]
+    wholes = [
+        aggregation
+        for aggregation in aggregations
+        if aggregation.name is None and aggregation.function in ("min", "max")
+    ]
     for extra in wholes[1:]:
         spot.at(extra.function, None).blame(
             f"{extra.function} of {extra.attribute} and {wholes[0].function} of {wholes[0].attribute} can't both give "

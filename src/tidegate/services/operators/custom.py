@@ -52,14 +52,14 @@ def _read(spot: Spot) -> Custom:
     if name and not IMPORT_PATH.fullmatch(name) and not FUNCTION_NAME.fullmatch(name):
         function.refuse(_FUNCTION)
     schema = read_schema(
-        {key: each for key, each in settings.items() if key in ("schema", "event_time")},
+        {key: setting for key, setting in settings.items() if key in ("schema", "event_time")},
         required_setting(settings, "schema", spot),
     )
     options = settings["options"].pairs("options by name") if "options" in settings else {}
     return Custom(
         name,
         schema,
-        MappingProxyType({key: each.value for key, each in options.items()}),
+        MappingProxyType({key: option.value for key, option in options.items()}),
         read_names(settings.get("by")),
         read_window(settings["window"]) if "window" in settings else None,
     )
@@ -83,8 +83,8 @@ def _infer(operator: Custom, inputs: OperatorInputs, spot: Spot) -> Schema:
     note_window(operator.window, inputs.schema, spot)
     declared, time = operator.schema, inputs.schema.event_time
     if declared.event_time is None and time is not None:
-        kept = declared.root.get(time)
-        if kept is not None and kept.type == TIMESTAMP:
+        time_field = declared.root.get(time)
+        if time_field is not None and time_field.type == TIMESTAMP:
             return Schema(declared.root, constraints=declared.constraints, terms=declared.terms, event_time=time)
     return declared
 

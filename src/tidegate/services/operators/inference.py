@@ -17,7 +17,7 @@ def attribute(name: str, schema: Schema, spot: Spot) -> Field | None:
     """Return an attribute of a schema; reports one that does not exist, and then returns None."""
     field = schema.root.get(name)
     if field is None:
-        names = [each.name for each in schema.root]
+        names = [field.name for field in schema.root]
         outer = schema.root.get(name.partition(".")[0]) if "." in name else None
         if outer is not None:
             hint = f"; project a part of one first: {{x: {name}}}"
@@ -112,8 +112,8 @@ def derived_schema(
     for schema, unchanged in sources:
         names = set(unchanged)
         constraints |= {key: text for key, text in schema.constraints.items() if _top(key, schema) in names}
-        terms |= {key: each for key, each in schema.terms.items() if _top(key, schema) in names}
-        terms |= {renamed[key]: each for key, each in schema.terms.items() if key in renamed}
+        terms |= {key: term for key, term in schema.terms.items() if _top(key, schema) in names}
+        terms |= {renamed[key]: term for key, term in schema.terms.items() if key in renamed}
     try:
         return Schema(Struct(tuple(fields)), constraints=constraints, terms=terms, event_time=event_time)
     except SchemaError as error:

@@ -167,7 +167,7 @@ def _keeps_constraints(name: str, operator: Join, streams: Sequence[tuple[str, S
 
 
 def _state(operator: Join, inputs: OperatorInputs) -> StateLayout:
-    streams = [*inputs.main, *((each.stream, inputs.streams[each.stream]) for each in operator.inputs)]
+    streams = [*inputs.main, *((joined.stream, inputs.streams[joined.stream]) for joined in operator.inputs)]
     fixed = {"on": keys_text(operator.on, inputs.schema), "inputs": ", ".join(name for name, _ in streams)}
     if operator.window is not None:
         fixed["window"] = window_text(operator.window)

@@ -43,7 +43,7 @@ def _infer(operator: Merge, inputs: OperatorInputs, spot: Spot) -> Schema | None
     for name, other in others:
         _note_differences((first, schema), (name, other), spot)
     merged = [
-        Field(field.name, field.type, all(_is_required(field.name, each) for _, each in streams))
+        Field(field.name, field.type, all(_is_required(field.name, stream) for _, stream in streams))
         for field in schema.root
     ]
     # A constraint or term holds for all events only if it holds for those of each input.

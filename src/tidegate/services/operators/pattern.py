@@ -106,13 +106,13 @@ def _read_step(spot: Spot) -> PatternStep:
         return PatternStep("", None)
     (name,) = names
     text = pairs[name].text("the text of a filter, or any")
-    least, most = _read_times(pairs["times"]) if "times" in pairs else (1, 1)
+    at_least, at_most = _read_times(pairs["times"]) if "times" in pairs else (1, 1)
     for_s = pairs["for"].seconds() if "for" in pairs else None
     if "times" in pairs and "for" in pairs:
         pairs["times"].blame("expected times or for, not both")
     elif "times" in pairs and name == ABSENT:
         pairs["times"].blame("an absent step has no times: expected for, or nothing")
-    return PatternStep(name, None if text == _ANY else text, least, most, for_s, name == ABSENT)
+    return PatternStep(name, None if text == _ANY else text, at_least, at_most, for_s, name == ABSENT)
 
 
 def _read_times(spot: Spot) -> tuple[int, int | None]:
@@ -120,12 +120,12 @@ def _read_times(spot: Spot) -> tuple[int, int | None]:
         count = spot.whole(_TIMES_EXPECTED, 1, MAX_TIMES)
         return count, count
     match = _TIMES.fullmatch(spot.value.replace(" ", ""))
-    least = int(match[1]) if match else 0
-    most = int(match[2]) if match and match[2] else None
-    if not 1 <= least <= MAX_TIMES or (most is not None and not least <= most <= MAX_TIMES):
+    at_least = int(match[1]) if match else 0
+    at_most = int(match[2]) if match and match[2] else None
+    if not 1 <= at_least <= MAX_TIMES or (at_most is not None and not at_least <= at_most <= MAX_TIMES):
         spot.refuse(_TIMES_EXPECTED)
         return 1, 1
-    return least, most
+    return at_least, at_most
 
 
 def _read_span(spot: Spot) -> tuple[str, float] | None:
@@ -206,8 +206,8 @@ def _note_order(operator: PatternOperator, spot: Spot) -> None:
 
 def _note_counts(step: PatternStep, spot: Spot) -> None:
     """Report numbers and durations that reading can't produce, but Python code can."""
-    most = step.least if step.most is None else step.most
-    if not 1 <= step.least <= most <= MAX_TIMES:
+    at_most = step.least if step.most is None else step.most
+    if not 1 <= step.least <= at_most <= MAX_TIMES:
         spot.blame(f"expected {_TIMES_EXPECTED}")
     if step.for_s is not None and (step.least, step.most) != (1, 1):
         spot.blame("expected times or for, not both")
@@ -236,8 +236,8 @@ def _note_limits(operator: PatternOperator, schema: Schema, spot: Spot) -> None:
 
 def _state(operator: PatternOperator, inputs: OperatorInputs) -> StateLayout:
     steps = [
-        f"{each.name} {each.least}..{'' if each.most is None else each.most}{' lasting' * (each.for_s is not None)}"
-        for each in operator.steps
+        f"{step.name} {step.least}..{'' if step.most is None else step.most}{' lasting' * (step.for_s is not None)}"
+        for step in operator.steps
     ]
     fixed = {"by": keys_text(operator.by, inputs.schema), "steps": ", ".join(steps)}
     return StateLayout("pattern", fixed, event_parts(inputs.schema))

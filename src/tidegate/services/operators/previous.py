@@ -34,7 +34,7 @@ def _read(spot: Spot) -> Previous:
     pairs = required_setting(settings, "of", spot).pairs(expected)
     return Previous(
         read_names(settings.get("by")),
-        MappingProxyType({name: each.text("the name of an attribute") for name, each in pairs.items()}),
+        MappingProxyType({name: source_spot.text("the name of an attribute") for name, source_spot in pairs.items()}),
         settings["back"].whole(f"a number of events from 1 to {_MAX_BACK}", 1, _MAX_BACK) if "back" in settings else 1,
     )
 

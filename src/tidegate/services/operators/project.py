@@ -44,7 +44,9 @@ def _read(spot: Spot) -> Project:
         settings = spot.entries(("select", "keep"), "attributes")
         attributes, keep = settings["select"], "keep" in settings and settings["keep"].truth()
     pairs = attributes.pairs("attributes with their expressions, such as {kmh: 'speed * 3.6'}")
-    return Project(MappingProxyType({name: _read_computed(name, each) for name, each in pairs.items()}), keep)
+    return Project(
+        MappingProxyType({name: _read_computed(name, value_spot) for name, value_spot in pairs.items()}), keep
+    )
 
 
 def _read_computed(name: str, spot: Spot) -> Computed:
@@ -73,7 +75,7 @@ def _read_expression(spot: Spot) -> str:
 
 
 def _write(operator: Project) -> Settings:
-    select = {name: _write_computed(each) for name, each in operator.attributes.items()}
+    select = {name: _write_computed(attribute) for name, attribute in operator.attributes.items()}
     if operator.keep:
         return {"select": select, "keep": True}
     return {"select": select} if "select" in select else select

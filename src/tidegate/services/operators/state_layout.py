@@ -104,13 +104,13 @@ def keys_text(names: Iterable[str], schema: Schema) -> str:
 
 def type_text(name: str | None, schema: Schema) -> str:
     """Return the type of an attribute as text; empty for no attribute."""
-    found = None if name is None else schema.root.get(name)
-    return "" if found is None else str(found.type)
+    attribute = None if name is None else schema.root.get(name)
+    return "" if attribute is None else str(attribute.type)
 
 
 def event_parts(schema: Schema) -> dict[str, str]:
     """Return the parts of a state that holds whole events."""
-    return {each.name: str(each.type) for each in schema.root}
+    return {attribute.name: str(attribute.type) for attribute in schema.root}
 
 
 def window_text(window: Window | None) -> str:

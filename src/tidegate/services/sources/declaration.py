@@ -32,8 +32,8 @@ class SourceDeclaration(Generic[T]):
     """The fields with addresses, paths and topics, in which a password must not stand."""
 
 
-def refuse_beside_connection(found: Mapping[str, Spot], keys: Iterable[str]) -> None:
+def refuse_beside_connection(settings: Mapping[str, Spot], keys: Iterable[str]) -> None:
     """Report settings that the named connection has already."""
     for key in keys:
-        if key in found:
-            found[key].blame(f"expected {key} or a connection, which has it already, not both")
+        if key in settings:
+            settings[key].blame(f"expected {key} or a connection, which has it already, not both")

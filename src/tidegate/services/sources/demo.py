@@ -25,13 +25,15 @@ class Demo:
 def _read(spot: Spot) -> Demo:
     if not isinstance(spot.value, Mapping):
         return Demo(spot.choice(DEMOS))
-    found = spot.entries(("kind", "rate", "seed"), "a demo")
-    kind = found.get("kind", spot.at("kind", None)).choice(DEMOS)
+    settings = spot.entries(("kind", "rate", "seed"), "a demo")
+    kind = settings.get("kind", spot.at("kind", None)).choice(DEMOS)
     defaults = Demo(kind)
     return Demo(
         kind,
-        found["rate"].number("events a second, above 0", 0, 1e9, above=True) if "rate" in found else defaults.rate,
-        found["seed"].whole("a whole number, 0 or more", 0) if "seed" in found else defaults.seed,
+        settings["rate"].number("events a second, above 0", 0, 1e9, above=True)
+        if "rate" in settings
+        else defaults.rate,
+        settings["seed"].whole("a whole number, 0 or more", 0) if "seed" in settings else defaults.seed,
     )
 
 

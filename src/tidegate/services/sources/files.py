@@ -27,11 +27,11 @@ def _read(spot: Spot) -> Files:
     what = "a file, a folder or a pattern, such as data/*.csv"
     if not isinstance(spot.value, Mapping):
         return Files(spot.text(what))
-    found = spot.entries(("path", "format", "speed"), "files")
+    settings = spot.entries(("path", "format", "speed"), "files")
     return Files(
-        found.get("path", spot.at("path", None)).text(what),
-        cast("Any", found["format"].choice(_FORMATS)) if "format" in found else None,
-        found["speed"].number("a speed above 0", 0, 1e9, above=True) if "speed" in found else None,
+        settings.get("path", spot.at("path", None)).text(what),
+        cast("Any", settings["format"].choice(_FORMATS)) if "format" in settings else None,
+        settings["speed"].number("a speed above 0", 0, 1e9, above=True) if "speed" in settings else None,
     )
 
 

@@ -22,14 +22,14 @@ class Kafka:
 def _read(spot: Spot) -> Kafka:
     if not isinstance(spot.value, Mapping):
         return Kafka(spot.text("a topic"))
-    found = spot.entries(("topic", "brokers", "connection"), "a topic")
-    topic = found.get("topic", spot.at("topic", None)).text("a topic")
-    if "connection" in found:
-        refuse_beside_connection(found, ("brokers",))
-        return Kafka(topic, connection=found["connection"].text(CONNECTION))
-    if "brokers" not in found:
+    settings = spot.entries(("topic", "brokers", "connection"), "a topic")
+    topic = settings.get("topic", spot.at("topic", None)).text("a topic")
+    if "connection" in settings:
+        refuse_beside_connection(settings, ("brokers",))
+        return Kafka(topic, connection=settings["connection"].text(CONNECTION))
+    if "brokers" not in settings:
         return Kafka(topic)
-    return Kafka(topic, found["brokers"].text("host:port, or several with commas"))
+    return Kafka(topic, settings["brokers"].text("host:port, or several with commas"))
 
 
 DECLARATION = SourceDeclaration(

@@ -25,12 +25,12 @@ class Mqtt:
 def _read(spot: Spot) -> Mqtt:
     if not isinstance(spot.value, Mapping):
         return Mqtt(spot.text("a topic, such as fleet/+/gps"))
-    found = spot.entries(("topic", "broker", "username", "password_env", "connection"), "a topic")
-    topic = found.get("topic", spot.at("topic", None)).text("a topic, such as fleet/+/gps")
-    if "connection" in found:
-        refuse_beside_connection(found, ("broker", "username", "password_env"))
-        return Mqtt(topic, connection=found["connection"].text(CONNECTION))
-    settings = {key: setting.text("text") for key, setting in found.items() if key != "topic"}
+    pairs = spot.entries(("topic", "broker", "username", "password_env", "connection"), "a topic")
+    topic = pairs.get("topic", spot.at("topic", None)).text("a topic, such as fleet/+/gps")
+    if "connection" in pairs:
+        refuse_beside_connection(pairs, ("broker", "username", "password_env"))
+        return Mqtt(topic, connection=pairs["connection"].text(CONNECTION))
+    settings = {key: setting.text("text") for key, setting in pairs.items() if key != "topic"}
     return Mqtt(topic, **settings)
 
 
