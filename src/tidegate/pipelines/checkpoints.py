@@ -60,8 +60,8 @@ class Checkpoints:
 
     def _owner(self, service: str, version: int) -> int:
         """Return the version whose checkpoint a version uses."""
-        found = self._layout(service, version)
-        return version if found is None else int(found["owner"])
+        document = self._layout(service, version)
+        return version if document is None else int(document["owner"])
 
     def _layout(self, service: str, version: int) -> Any:
         return read_json(self.version_folder(service, version) / "layout.json")
@@ -101,8 +101,10 @@ class Checkpoints:
 
     def form(self, service: str, version: int) -> StateForm | None:
         """Return the form of a version's state; None if an earlier release wrote it or there is none."""
-        found = self._layout(service, version)
-        return None if found is None else StateForm(found["mode"], tuple(map(StateLayout.from_dict, found["layouts"])))
+        document = self._layout(service, version)
+        if document is None:
+            return None
+        return StateForm(document["mode"], tuple(map(StateLayout.from_dict, document["layouts"])))
 
     def save_form(self, service: str, version: int, form: StateForm, *, adopts: int | None = None) -> None:
         """Store the form of the state that a version will write.
@@ -110,7 +112,7 @@ class Checkpoints:
         `adopts` is the version whose checkpoint it continues; None: its own, or the one that it adopted before.
         """
         owner = self._owner(service, version if adopts is None else adopts)
-        document = {"mode": form.mode, "layouts": [each.to_dict() for each in form.layouts], "owner": owner}
+        document = {"mode": form.mode, "layouts": [layout.to_dict() for layout in form.layouts], "owner": owner}
         write_json(self.version_folder(service, version) / "layout.json", document)
 
     def has_state(self, service: str, version: int) -> bool:
@@ -137,7 +139,7 @@ class Checkpoints:
     def last_commit_us(self, service: str, version: int) -> int:
         """Return when a checkpoint was last committed, in microseconds; if never, when it was begun, or now."""
         checkpoint = self.main(service, version)
-        commits = [each.stat().st_mtime_ns for each in (checkpoint / "commits").glob("[0-9]*")]
+        commits = [commit.stat().st_mtime_ns for commit in (checkpoint / "commits").glob("[0-9]*")]
         if commits:
             return max(commits) // 1_000
         begun = checkpoint / "metadata"

@@ -148,7 +148,7 @@ def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape)
 
 def _refused(service: Service, frames: Iterable[DataFrame], key: bytes) -> DataFrame:
     """The records of all inputs that can't be read."""
-    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service, key) for each in frames])
+    return _union([output.unreadable(frame.where(F.col("_problem").isNotNull()), service, key) for frame in frames])
 
 
 def _pipeline(

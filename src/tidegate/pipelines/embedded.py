@@ -80,8 +80,8 @@ class EmbeddedLog:
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return where to resume each partition, by the last records of the output and the stored offsets."""
         places = {name: self._root / output / f"{stream}.{name}" for name in partitions}
-        found = {name: self._java("Marks.resume")(str(place)) for name, place in places.items()}
-        return {name: position for name, position in found.items() if position >= 0}
+        positions = {name: self._java("Marks.resume")(str(place)) for name, place in places.items()}
+        return {name: position for name, position in positions.items() if position >= 0}
 
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks: counts since the start, latencies since the last call."""

@@ -64,7 +64,7 @@ class Job:
         """Return the number of keys in the state at the last checkpoint; None before the first one."""
         progress = self.queries[0].lastProgress if self.queries else None
         operators = progress.stateOperators if progress is not None else []
-        return sum(each.numRowsTotal for each in operators) if operators else None
+        return sum(operator.numRowsTotal for operator in operators) if operators else None
 
     def stop(self) -> None:
         """Stop the queries, and wait until they have ended."""
@@ -76,8 +76,8 @@ class Job:
 
 
 def _has_begun(query: StreamingQuery) -> bool:
-    said = query.status["message"]
-    return query.isActive and not said.startswith(("Initializing", "Starting", "Getting offsets"))
+    message = query.status["message"]
+    return query.isActive and not message.startswith(("Initializing", "Starting", "Getting offsets"))
 
 
 class Engine:
@@ -130,7 +130,7 @@ class Engine:
     ) -> Job:
         partitions = {name: self._log.partitions(name) for name in service.inputs}
         plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
-        own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
+        own = [f"{name}.{partition}" for name, names in partitions.items() for partition in names]
         # What has no source's partition goes by the number of Spark's, which a shuffle makes.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
         self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
@@ -162,7 +162,9 @@ class Engine:
         if job.compiled.plan.mode == "micro-batch" or not str(self._spark.sparkContext.master).startswith("local"):
             return True  # tasks come and go, or are elsewhere
         reached = self.metrics(job.service.name)["reached"]
-        return all(f"{stream}/{each}" in reached for stream, found in job.partitions.items() for each in found)
+        return all(
+            f"{stream}/{partition}" in reached for stream, names in job.partitions.items() for partition in names
+        )
 
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks."""
@@ -222,7 +224,7 @@ class Engine:
             if source is not None:
                 # What was written since the last checkpoint is made again, and must be found in the output.
                 adopted = checkpoints.positions(name, source) or {}
-                begins |= {each: adopted[each] for each in adopted if each in partitions or each == name}
+                begins |= {output: adopted[output] for output in adopted if output in partitions or output == name}
             elif name in self._log.streams():
                 begins[name] = dict(self._log.end(name).offsets)
             positions = begins
@@ -246,7 +248,7 @@ class Engine:
         """Return the version before if a new version can go on with its state; None if it starts anew."""
         newest = self.checkpoints.newest_version(service)
         read = self.checkpoints.positions(service, newest) if newest is not None else None
-        if newest is None or read is None or any(each in read and newest < fixed[each].since for each in fixed):
+        if newest is None or read is None or any(source in read and newest < fixed[source].since for source in fixed):
             return None  # no version ran, or the service was removed, and another of its name was applied since
         change = form.change_from(self.checkpoints.form(service, newest))
         if change.effect == "starts anew" or not self.checkpoints.has_state(service, newest):
@@ -284,10 +286,10 @@ class Engine:
 
     def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:
         """Where to read on in a stream: behind what an output has of it already."""
-        found = dict(begins.get(stream, {}))
+        start = dict(begins.get(stream, {}))
         for partition, reached in self._streams.resume(output, stream, self._log.partitions(stream)).items():
-            found[partition] = max(reached, found.get(partition, 0))
-        return found
+            start[partition] = max(reached, start.get(partition, 0))
+        return start
 
     # Queries -----------------------------------------------------------------------
 

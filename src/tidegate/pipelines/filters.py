@@ -207,14 +207,14 @@ class _ColumnCompiler:
         reached = self.group_degree(group, grades) >= limits.alpha - SLACK
         for beta, grade in zip(limits.betas, grades, strict=True):
             reached = reached & (grade >= beta - SLACK)
-        known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
-        return F.when(known, reached)
+        is_known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
+        return F.when(is_known, reached)
 
     def group_degree(self, group: Group, grades: list[Column]) -> Column:
         limits = fuzzy.thresholds(group)
         if limits.minimum:
-            known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
-            return F.when(known, _extreme(F.least, grades, 1.0))
+            is_known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
+            return F.when(is_known, _extreme(F.least, grades, 1.0))
         total = reduce(Column.__add__, [w * grade for w, grade in zip(limits.weights, grades, strict=True)])
         return total / limits.total
 
@@ -363,8 +363,8 @@ def _sign(whole: Path, real: Path) -> Column:
     )
     exact = x.cast("decimal(21,0)")
     sign = F.when(exact < floor, -1).when(exact > floor, 1).when(y > F.floor(y), -1).otherwise(0)
-    known = x.isNotNull() & y.isNotNull()
-    return F.when(known, F.when(y >= float(2**64), -1).when(y < -half, 1).otherwise(sign))
+    is_known = x.isNotNull() & y.isNotNull()
+    return F.when(is_known, F.when(y >= float(2**64), -1).when(y < -half, 1).otherwise(sign))
 
 
 # Text --------------------------------------------------------------------------

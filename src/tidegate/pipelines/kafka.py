@@ -100,14 +100,14 @@ class KafkaStreams:
         if group is None:
             return {}
         noted = json.loads(self._java("KafkaClients.noted")(self._settings, group, self._log.topic(stream)))
-        found: dict[str, int] = {name: noted[name] for name in partitions if name in noted}
+        positions: dict[str, int] = {name: noted[name] for name in partitions if name in noted}
         marks = self._marks(output, {f"{stream}/{name}" for name in partitions})
         for name in partitions:
             mark = marks.get(f"{stream}/{name}")
             if mark is not None:
                 # That record again, too: perhaps not all of its results were written.
-                found[name] = max(found.get(name, 0), mark if isinstance(mark, int) else mark[0])
-        return found
+                positions[name] = max(positions.get(name, 0), mark if isinstance(mark, int) else mark[0])
+        return positions
 
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks; expired unread records are counted in records, not bytes."""
@@ -142,13 +142,13 @@ class KafkaStreams:
     def _marks(self, output: str, sources: Set[str]) -> Mapping[str, Mark]:
         """The last place of each source in an output, as far as one looks back."""
         begin, end = self._log.begin(output).offsets, self._log.end(output)
-        found: Mapping[str, Mark] = {}
+        marks: Mapping[str, Mark] = {}
         for many in LOOK_BACK:
             back = {name: max(begin[name], at - many) for name, at in end.offsets.items()}
-            found = self._read(output, Cursor(end.generation, back)).marks
-            if sources <= found.keys() or back == begin:
+            marks = self._read(output, Cursor(end.generation, back)).marks
+            if sources <= marks.keys() or back == begin:
                 break
-        return found
+        return marks
 
     def _read(self, output: str, cursor: Cursor) -> Cursor:
         """Read on to the end; the cursor there has the marks of all that was passed."""

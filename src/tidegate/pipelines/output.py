@@ -115,8 +115,8 @@ def _masked(value: Column, kind: Type, mask: Mask, key: bytes) -> Column:
 def _rounded(value: Column, name: str, digits: int) -> Column:
     """A whole number rounded; null where its type does not reach so far."""
     low, high = (F.lit(str(bound)).cast("decimal(20,0)") for bound in INTEGER_RANGES[name])
-    found = F.round(value.cast("decimal(20,0)"), digits)
-    return F.when(found.between(low, high), found.try_cast(spark_type(Scalar(name))))
+    rounded = F.round(value.cast("decimal(20,0)"), digits)
+    return F.when(rounded.between(low, high), rounded.try_cast(spark_type(Scalar(name))))
 
 
 def _hmac(value: Column, key: bytes) -> Column:

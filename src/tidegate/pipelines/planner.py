@@ -78,7 +78,7 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacl
         return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, revised, output_mode, refusing)
     if not stateful:
         return Plan("real-time", "native operators without a state", False, keyed, revised, "update", refusing)
-    revised = revised or (service.on_late == "update" and any(_has_final_windows(each) for each in stateful))
+    revised = revised or (service.on_late == "update" and any(_has_final_windows(operator) for operator in stateful))
     words = ", ".join(WORDS[type(operator)] for operator in stateful)
     reason = f"native operators, and the state engine for {words}"
     return Plan("real-time", reason, True, True, revised, "update", refusing, len(stateful))
@@ -128,7 +128,7 @@ def is_native(operator: Operator) -> bool:
         case Sort():
             return operator.limit is None and not operator.per and _is_plain(operator.window)
         case Aggregate() | Incremental():
-            functions = {each.function for each in operator.aggregations}
+            functions = {aggregation.function for aggregation in operator.aggregations}
             simple = operator.having is None and functions <= {"sum", "count", "min", "max", "avg"}
             counted = isinstance(operator, Incremental) and isinstance(operator.window, CountWindow)
             return simple and not counted and _is_plain(operator.window)
@@ -145,10 +145,10 @@ def _is_plain(window: Window | None) -> bool:
 
 
 def _constraint_obstacles(schema: Schema) -> list[str]:
-    found = []
+    native = []
     for filter_ in Constraints(schema).filters.values():
         try:
             truth(filter_)
         except FilterNotNative:
-            found.append(f"constraint {filter_.text!r} has no exact native form")
-    return found
+            native.append(f"constraint {filter_.text!r} has no exact native form")
+    return native

@@ -139,9 +139,9 @@ def _driver(jvm: str | None, *more: str) -> dict[str, str]:
 
 def _add_to_class_path(jar: Path) -> None:
     """Add a jar to the end of the class path of the JVM that PySpark will start: the archive of classes stays valid."""
-    known = list(filter(None, os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)))
-    if str(jar) not in known:
-        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*known, str(jar)])
+    folders = list(filter(None, os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)))
+    if str(jar) not in folders:
+        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*folders, str(jar)])
 
 
 def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession:

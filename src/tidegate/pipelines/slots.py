@@ -20,8 +20,8 @@ class Slots:
     """The slots of a Spark in this process, and who holds how many. On a cluster there is no limit here."""
 
     def __init__(self, master: str) -> None:
-        found = re.match(r"local\[(\d+)", master)
-        self._total = int(found[1]) if found else None
+        match = re.match(r"local\[(\d+)", master)
+        self._total = int(match[1]) if match else None
         self._held: dict[str, int] = {}
         self._lock = Lock()
 
@@ -29,7 +29,7 @@ class Slots:
         """Take slots for a service, in place of those that it holds. Raises a `ServiceError` if too few are free."""
         with self._lock:
             if self._total is not None:
-                others = sum(each for name, each in self._held.items() if name != service)
+                others = sum(slots for name, slots in self._held.items() if name != service)
                 free = max(0, self._total - RESERVED_SLOTS - others)
                 if count > free:
                     raise ServiceError(

@@ -54,7 +54,7 @@ class StateSnapshots:
         if version is None:
             raise EnvironmentProblem(f"service {service!r} has not run here: it has no state to save")
         main = self._checkpoints.main(service, version)
-        commit = max((int(each.name) for each in (main / "commits").glob("[0-9]*")), default=None)
+        commit = max((int(commit.name) for commit in (main / "commits").glob("[0-9]*")), default=None)
         if self._checkpoints.form(service, version) is None or not (main / "state").is_dir() or commit is None:
             raise EnvironmentProblem(f"service {service!r} has no state, or has not committed it yet")
         new = target.with_name(f".{name}.new")
@@ -69,8 +69,8 @@ class StateSnapshots:
 
     def list(self, service: str | None = None) -> list[Snapshot]:
         """Return all snapshots, or those of one service, oldest first."""
-        found = [self._snapshot(each.parent) for each in self._root.glob(f"{service or '*'}/*/snapshot.json")]
-        return sorted(found, key=lambda each: each.saved_at)
+        snapshots = [self._snapshot(file.parent) for file in self._root.glob(f"{service or '*'}/*/snapshot.json")]
+        return sorted(snapshots, key=lambda each: each.saved_at)
 
     def restore(self, service: str, name: str) -> Snapshot:
         """Put a state back in the place of the present one. The service must not run.
@@ -80,7 +80,7 @@ class StateSnapshots:
         """
         source = self._root / service / name
         if not _NAME.fullmatch(name) or not (source / "snapshot.json").exists():
-            names = [each.name for each in self.list(service)]
+            names = [snapshot.name for snapshot in self.list(service)]
             raise EnvironmentProblem(f"service {service!r} has no snapshot {name!r}{_hint(name, names)}")
         snapshot = self._snapshot(source)
         for version in self._checkpoints.versions(service):
@@ -98,7 +98,7 @@ class StateSnapshots:
 
     def _snapshot(self, folder: Path) -> Snapshot:
         document = read_json(folder / "snapshot.json")
-        size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         saved_at = datetime.fromisoformat(document["saved_at"]).astimezone(UTC)
         return Snapshot(folder.parent.name, folder.name, document["version"], saved_at, size)
 
@@ -113,9 +113,9 @@ def _link_checkpoint(main: Path, target: Path, commit: int) -> None:
     Spark deletes files of commits that are long past, so a file that is gone is not needed.
     """
     for log in ("commits", "offsets"):
-        for each in (main / log).glob("[0-9]*"):
-            if int(each.name) <= commit:
-                _link_file(each, target / log / each.name)
+        for file in (main / log).glob("[0-9]*"):
+            if int(file.name) <= commit:
+                _link_file(file, target / log / file.name)
     for entry in main.iterdir():
         if entry.name not in ("commits", "offsets"):
             _link(entry, target / entry.name)
@@ -127,9 +127,9 @@ def _link(source: Path, target: Path) -> None:
         _link_file(source, target)
         return
     target.mkdir(parents=True, exist_ok=True)
-    for each in source.rglob("*"):
-        if each.is_file() and not each.name.startswith((".tmp", "_tmp")):
-            _link_file(each, target / each.relative_to(source))
+    for file in source.rglob("*"):
+        if file.is_file() and not file.name.startswith((".tmp", "_tmp")):
+            _link_file(file, target / file.relative_to(source))
 
 
 def _link_file(source: Path, target: Path) -> None:

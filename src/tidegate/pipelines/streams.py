@@ -78,4 +78,6 @@ def source_name(stream: str) -> str:
     >>> source_name("gps_taxi-a")
     'stream_gps_5f_taxi_2d_a'
     """
-    return "stream_" + "".join(each if each.isascii() and each.isalnum() else f"_{ord(each):x}_" for each in stream)
+    return "stream_" + "".join(
+        letter if letter.isascii() and letter.isalnum() else f"_{ord(letter):x}_" for letter in stream
+    )

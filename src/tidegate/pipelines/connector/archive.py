@@ -29,8 +29,8 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 def option() -> str:
     """Return the JVM options that use the archive; empty if there is no archive."""
-    found = path()
-    return f"-XX:SharedArchiveFile={found} -Xshare:auto {_QUIET}" if found.exists() else ""
+    archive = path()
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}" if archive.exists() else ""
 
 
 def path() -> Path:
@@ -38,9 +38,9 @@ def path() -> Path:
     java = shutil.which(str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java")
     real = Path(java or "java").resolve()
     named = hashlib.sha256()
-    for each in (real, *sorted(build.spark_jars().glob("*.jar"))):
-        found = each.stat() if each.exists() else None
-        named.update(f"{each} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
+    for file in (real, *sorted(build.spark_jars().glob("*.jar"))):
+        status = file.stat() if file.exists() else None
+        named.update(f"{file} {status and (status.st_size, status.st_mtime_ns)}\n".encode())
     return _folder() / f"classes-{named.hexdigest()[:16]}.jsa"
 
 
@@ -86,7 +86,7 @@ services:
     spark = session.service_session("tidegate-archive", jvm=f"-XX:ArchiveClassesAtExit={target}")
     engine = Engine(spark, log, EmbeddedLog(spark, folder / "log"), folder / "checkpoints", key=b"archive")
     inputs = {"a": definitions.streams["a"].schema}
-    jobs = [engine.start(each, 1, inputs) for each in definitions.services.values()]
+    jobs = [engine.start(service, 1, inputs) for service in definitions.services.values()]
     log.append("a", "0", [b'{"n":1,"x":1.5,"kind":"k","time":"2026-01-01T00:00:00Z"}'])
     for job in jobs:
         log.wait(job.service.name, log.begin(job.service.name), 60.0)

@@ -46,24 +46,24 @@ def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:
 
 def start(writer: DataStreamWriter, checkpoint: Path, java_writer: Any) -> StreamingQuery:
     """Start a query that hands its rows to a Java `ForeachWriter`."""
-    kept = writer.option("checkpointLocation", str(checkpoint))
-    return StreamingQuery(kept._jwrite.foreach(java_writer).start())
+    checkpointed = writer.option("checkpointLocation", str(checkpoint))
+    return StreamingQuery(checkpointed._jwrite.foreach(java_writer).start())
 
 
 def cause(query: StreamingQuery) -> str | None:
     """Why a query ended, in a line or two; None where it did not, or was stopped."""
-    found = query._jsq.exception()
-    if not found.isDefined():
+    exception = query._jsq.exception()
+    if not exception.isDefined():
         return None
-    problem = found.get()
+    problem = exception.get()
     while problem.getCause() is not None:
         problem = problem.getCause()
     name = problem.getClass().getSimpleName()
     lines = str(problem.getMessage() or "").strip().splitlines()
     if name == "Py4JException" and (raised := _raised(lines)):
         return raised[:600]
-    said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File ", " SQLSTATE"))]
-    return f"{name}: {' '.join(said[:1] + said[-1:] if len(said) > 1 else said)}"[:600]
+    text = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File ", " SQLSTATE"))]
+    return f"{name}: {' '.join(text[:1] + text[-1:] if len(text) > 1 else text)}"[:600]
 
 
 def _raised(lines: Sequence[str]) -> str:
@@ -73,8 +73,8 @@ def _raised(lines: Sequence[str]) -> str:
     'Full: no room'
     """
     ends = [line for line in lines if re.match(r"[\w.]+(: |$)", line)]
-    name, *said = ends[-1].partition(": ") if ends else [""]
-    return name.rpartition(".")[2] + "".join(said)
+    name, *message = ends[-1].partition(": ") if ends else [""]
+    return name.rpartition(".")[2] + "".join(message)
 
 
 def spark_plan(frame: DataFrame) -> str:

@@ -104,8 +104,9 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path, serv
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         classes = Path(folder, "classes")
-        known = os.pathsep.join(map(str, [*needed, f"{spark_jars()}/*"]))
-        command = [javac, *_BRIEFLY, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", known, "-d", str(classes)]
+        classpath = os.pathsep.join(map(str, [*needed, f"{spark_jars()}/*"]))
+        options = ["--release", _RELEASE, "-proc:none", "-nowarn", "-cp", classpath, "-d", str(classes)]
+        command = [javac, *_BRIEFLY, *options]
         done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EnvironmentProblem(f"the connector to Spark does not compile with {javac}:\n{done.stderr.strip()}")
@@ -118,7 +119,7 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path, serv
 
 
 def _found(name: str) -> Path | None:
-    return next((found for found in (_HERE / name, cache() / name) if found.exists()), None)
+    return next((file for file in (_HERE / name, cache() / name) if file.exists()), None)
 
 
 def _name() -> str:
@@ -135,9 +136,9 @@ def _loopback_name() -> str:
 
 def _pack(classes: Path, jar_file: Path) -> None:
     with zipfile.ZipFile(jar_file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for found in sorted(each for each in classes.rglob("*") if each.is_file()):
-            entry = zipfile.ZipInfo(found.relative_to(classes).as_posix(), _WRITTEN)
-            packed.writestr(entry, found.read_bytes(), zipfile.ZIP_DEFLATED)
+        for file in sorted(path for path in classes.rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo(file.relative_to(classes).as_posix(), _WRITTEN)
+            packed.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def _sources(folder: Path) -> list[Path]:
@@ -150,7 +151,7 @@ def _content(folder: Path) -> list[Path]:
 
 def _content_hash(needed: str, *folders: Path) -> str:
     content = hashlib.sha256(f"{version('pyspark')} {_RELEASE}{needed}".encode())
-    for source in (each for folder in folders for each in _content(folder)):
+    for source in (file for folder in folders for file in _content(folder)):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return content.hexdigest()[:16]
 

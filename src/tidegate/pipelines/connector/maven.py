@@ -85,15 +85,15 @@ def _verify(artifact: str, folder: Path, checksums: Path) -> list[Path]:
     jars = sorted(folder.glob("*.jar"))
     for jar in jars:
         with jar.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
         if jar.name not in pinned:
             raise EnvironmentProblem(
                 f"{jar.name}, which Maven brought for {artifact}, has no checksum in {checksums.name}: it is not "
-                f"used. If you trust it, add its line: {found}  {jar.name}"
+                f"used. If you trust it, add its line: {actual}  {jar.name}"
             )
-        if found != pinned[jar.name]:
+        if actual != pinned[jar.name]:
             raise EnvironmentProblem(
-                f"{jar.name} of {artifact} has SHA-256 {found}, expected {pinned[jar.name]}: it is not used. Delete "
+                f"{jar.name} of {artifact} has SHA-256 {actual}, expected {pinned[jar.name]}: it is not used. Delete "
                 f"{folder}, and fetch it again from a repository that you trust"
             )
     return jars
@@ -113,8 +113,8 @@ def _copy_dependencies(artifact: str, pom: Path, into: Path) -> None:
         raise EnvironmentProblem(f"Maven did not fetch {artifact} within {FETCH_TIMEOUT_S:g} s") from None
     except subprocess.CalledProcessError as exc:
         lines = [line for line in f"{exc.stdout}\n{exc.stderr}".splitlines() if "[ERROR]" in line]
-        said = lines[0].partition("[ERROR] ")[2].partition(" -> [Help")[0] if lines else f"exit code {exc.returncode}"
-        raise EnvironmentProblem(f"Maven can't fetch {artifact}: {said}") from None
+        reason = lines[0].partition("[ERROR] ")[2].partition(" -> [Help")[0] if lines else f"exit code {exc.returncode}"
+        raise EnvironmentProblem(f"Maven can't fetch {artifact}: {reason}") from None
 
 
 def _without_version(jar: Path) -> str:

@@ -20,7 +20,7 @@ def apply(frame: DataFrame, operator: Aggregate, before: Schema, after: Schema) 
     if isinstance(operator.window, TimeWindow):
         return _in_time(frame, operator, operator.window, before, after)
     arrays = windows.as_arrays(frame, operator.window, operator.by, before)
-    values = {f"_value{n}": _over_array(each, before) for n, each in enumerate(operator.aggregations)}
+    values = {f"_value{n}": _over_array(aggregation, before) for n, aggregation in enumerate(operator.aggregations)}
     valued = arrays.select("*", *(value.alias(name) for name, value in values.items()))
     return windows.results(valued, _attributes(operator.aggregations, before, after))
 
@@ -51,7 +51,7 @@ def apply_running(frame: DataFrame, operator: Incremental, before: Schema, after
 
 
 def _grouped(aggregations: Sequence[Aggregation], before: Schema) -> list[Column]:
-    values = [_over_group(each, before).alias(f"_value{n}") for n, each in enumerate(aggregations)]
+    values = [_over_group(aggregation, before).alias(f"_value{n}") for n, aggregation in enumerate(aggregations)]
     return [*values, F.count(F.lit(1)).alias("_count"), F.max("_arrived").alias("_arrived")]
 
 
@@ -70,27 +70,27 @@ def over_arrays(
     aggregations: Sequence[Aggregation], before: Schema, after: Schema, named: dict[str, Column]
 ) -> dict[str, Column]:
     """The output's attributes for a window whose events are the array `_events`; `named` are those not aggregated."""
-    found = dict(named)
-    for each in aggregations:
-        value = _over_array(each, before)
-        if each.name is not None:
-            found[each.name] = value
+    columns = dict(named)
+    for aggregation in aggregations:
+        value = _over_array(aggregation, before)
+        if aggregation.name is not None:
+            columns[aggregation.name] = value
         else:
-            found = {**{field.name: value.getField(field.name) for field in before.root}, **found}
-    return {field.name: found[field.name].try_cast(spark_type(field.type)) for field in after.root}
+            columns = {**{field.name: value.getField(field.name) for field in before.root}, **columns}
+    return {field.name: columns[field.name].try_cast(spark_type(field.type)) for field in after.root}
 
 
 def _attributes(aggregations: Sequence[Aggregation], before: Schema, after: Schema) -> dict[str, Column]:
     """The output's attributes: keys and the window as they are, then what was aggregated."""
-    found: dict[str, Column] = {}
-    for n, each in enumerate(aggregations):
-        if each.name is not None:
-            found[each.name] = F.col(f"_value{n}")
+    columns: dict[str, Column] = {}
+    for n, aggregation in enumerate(aggregations):
+        if aggregation.name is not None:
+            columns[aggregation.name] = F.col(f"_value{n}")
         else:
             whole = F.col(f"_value{n}")
-            found |= {field.name: whole.getField(field.name) for field in before.root if field.name not in found}
+            columns |= {field.name: whole.getField(field.name) for field in before.root if field.name not in columns}
     return {
-        field.name: found.get(field.name, col(field.name)).try_cast(spark_type(field.type)).alias(field.name)
+        field.name: columns.get(field.name, col(field.name)).try_cast(spark_type(field.type)).alias(field.name)
         for field in after.root
     }
 
@@ -107,10 +107,10 @@ def _over_group(aggregation: Aggregation, before: Schema) -> Column:
         case "avg":
             total = F.try_sum(_summand(value, _type(aggregation, before)))
             return F.try_divide(total.cast("double"), F.count(value).cast("double"))
-    least, kind = aggregation.function == "min", _type(aggregation, before)
-    extreme, rank = F.min_by if least else F.max_by, windows.rank(value, kind)
+    is_min, kind = aggregation.function == "min", _type(aggregation, before)
+    extreme, rank = F.min_by if is_min else F.max_by, windows.rank(value, kind)
     if aggregation.name is not None:
-        return extreme(value, rank) if isinstance(kind, Enum) else F.min(value) if least else F.max(value)
+        return extreme(value, rank) if isinstance(kind, Enum) else F.min(value) if is_min else F.max(value)
     event = F.struct(*(col(field.name) for field in before.root))
     return extreme(event, F.when(value.isNotNull(), F.struct(rank, F.col("_id"))))
 
@@ -135,13 +135,15 @@ def _over_array(aggregation: Aggregation, before: Schema) -> Column:
             return _deviation(F.transform(values, lambda v: v.cast("double")))
         case "percentile":
             return _percentile(F.transform(values, lambda v: v.cast("double")), aggregation.share or 0.5)
-    held = F.filter("_events", lambda e: e[name].isNotNull())
+    present = F.filter("_events", lambda e: e[name].isNotNull())
     if aggregation.function in ("first", "last"):
-        ordered = F.transform(held, lambda e: F.struct(e["_time"].alias("t"), _place(e).alias("p"), e[name].alias("v")))
+        ordered = F.transform(
+            present, lambda e: F.struct(e["_time"].alias("t"), _place(e).alias("p"), e[name].alias("v"))
+        )
         return (F.array_min if aggregation.function == "first" else F.array_max)(ordered)["v"]
     extreme = F.array_min if aggregation.function == "min" else F.array_max
     entries = F.transform(
-        held, lambda e: F.struct(windows.rank(e[name], kind).alias("r"), e["_id"].alias("i"), e.alias("e"))
+        present, lambda e: F.struct(windows.rank(e[name], kind).alias("r"), e["_id"].alias("i"), e.alias("e"))
     )
     event = extreme(entries)["e"]
     return event if aggregation.name is None else event[name]

@@ -35,8 +35,8 @@ def apply(frame: DataFrame, operator: operators.Custom, before: Schema, target: 
 
 def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
     own = [name for name in frame.columns if name in {*OWN, *PROBLEM}]
-    given = [field.name for field in before.root]
-    source = frame.select(*(col(name) for name in given), *own)
+    attributes = [field.name for field in before.root]
+    source = frame.select(*(col(name) for name in attributes), *own)
     kind = spark.StructType(
         [
             *(spark.StructField(field.name, spark_type(field.type)) for field in operator.schema.root),
@@ -50,7 +50,7 @@ def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema, targ
         function = import_function(target, operator.function)
         for batch in batches:
             if batch.num_rows:
-                yield _children(function, operator, batch, given, own)
+                yield _children(function, operator, batch, attributes, own)
 
     return source.mapInArrow(run, kind)
 
@@ -59,11 +59,11 @@ def _children(
     function: Function,
     operator: operators.Custom,
     batch: pa.RecordBatch,
-    given: list[str],
+    attributes: list[str],
     own: list[str],
 ) -> pa.RecordBatch:
     """Call the function with one batch, and tell of each row it gives which event it comes from."""
-    results = list(function(iter([batch.select([*given, "_id", "_time"])]), **operator.options))
+    results = list(function(iter([batch.select([*attributes, "_id", "_time"])]), **operator.options))
     ids = batch.column("_id").to_pylist()
     parents = _parents(results, ids, operator)
     count: dict[int, int] = {}
@@ -72,8 +72,8 @@ def _children(
         children.append(count.get(parent, 0))
         count[parent] = children[-1] + 1
     columns: dict[str, Any] = {field.name: _column(results, field.name, operator) for field in operator.schema.root}
-    taken = batch.take(pa.array(parents, pa.int64()))
-    columns |= {name: taken.column(name) for name in own}
+    parent_rows = batch.take(pa.array(parents, pa.int64()))
+    columns |= {name: parent_rows.column(name) for name in own}
     columns["_child"] = pa.array(children, pa.int32())
     keys = [ids[p] if c == 0 else f"{ids[p]}/{c}" for p, c in zip(parents, children, strict=True)]
     columns["_id"] = columns["_key"] = pa.array(keys, pa.string())
@@ -92,7 +92,7 @@ def _parents(results: list[pa.RecordBatch], ids: list[str], operator: operators.
             )
         return list(range(size))
     place = {name: n for n, name in enumerate(ids)}
-    named = [each for result in results for each in _column_of(result, "_id", operator).to_pylist()]
+    named = [id_ for result in results for id_ in _column_of(result, "_id", operator).to_pylist()]
     for name in named:
         if name not in place:
             raise ServiceError(
@@ -135,8 +135,8 @@ def _by_window(
     frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema, target: str
 ) -> DataFrame:
     arrays = windows.as_arrays(frame, window, operator.by, before)
-    given = [field.name for field in before.root]
-    made = [field.name for field in operator.schema.root]
+    attributes = [field.name for field in before.root]
+    declared = [field.name for field in operator.schema.root]
     source = arrays.select("_key", "window_end", "_clock", "_events")
     kind = spark.StructType(
         [
@@ -152,16 +152,16 @@ def _by_window(
         for batch in batches:
             for n in range(batch.num_rows):
                 rows = pa.RecordBatch.from_struct_array(batch.column("_events")[n].values)
-                results = list(function(iter([rows.select([*given, "_id", "_time"])]), **operator.options))
+                results = list(function(iter([rows.select([*attributes, "_id", "_time"])]), **operator.options))
                 size = sum(result.num_rows for result in results)
-                columns: dict[str, Any] = {name: _column(results, name, operator) for name in made}
+                columns: dict[str, Any] = {name: _column(results, name, operator) for name in declared}
                 columns["_ordinal"] = pa.array(range(size), pa.int32())
                 columns["_arrived"] = pa.array([max(rows.column("_arrived").to_pylist())] * size, pa.int64())
                 same = batch.take(pa.array([n] * size, pa.int64()))
                 columns |= {name: same.column(name) for name in ("_key", "window_end", "_clock")}
                 yield pa.RecordBatch.from_pydict(columns)
 
-    found = source.mapInArrow(run, kind)
+    mapped = source.mapInArrow(run, kind)
     place = F.concat("_key", F.lit("/"), F.col("_ordinal").cast("string"))
     own = {"_id": place, "_key": place, "_child": F.col("_ordinal"), "_arrived": F.col("_arrived")}
-    return windows.results(found, {name: col(name).alias(name) for name in made}, own)
+    return windows.results(mapped, {name: col(name).alias(name) for name in declared}, own)

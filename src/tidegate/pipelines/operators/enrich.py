@@ -38,13 +38,13 @@ def apply(
     on = F.lit(True)
     for name, key in zip(operator.on, joined, strict=True):
         on = on & (col(name) == col(key))
-    found = frame.join(F.broadcast(rows), on, "left").drop(*joined)
+    enriched = frame.join(F.broadcast(rows), on, "left").drop(*joined)
     if operator.required:
         rest = F.col("_problem").isNotNull()
-        if "_tick" in found.columns:
+        if "_tick" in enriched.columns:
             rest = rest | F.col("_tick").isNotNull()
-        found = found.where(rest | F.col("_found"))
-    return found.drop("_found")
+        enriched = enriched.where(rest | F.col("_found"))
+    return enriched.drop("_found")
 
 
 def _confined(spark: SparkSession, table: operators.Table, resources: RunnerResources) -> DataFrame:
@@ -57,16 +57,16 @@ def _confined(spark: SparkSession, table: operators.Table, resources: RunnerReso
             "a definition that came over the network names no database of its own: expected a connection of the "
             f"profile, {OR_STATE_AGAIN}"
         )
-    found = static_tables.read(table, resources.opener(table.path, "remote"))
-    return spark.createDataFrame(found)
+    rows = static_tables.read(table, resources.opener(table.path, "remote"))
+    return spark.createDataFrame(rows)
 
 
-def _need(names: list[str], found: DataFrame, table: operators.Table) -> None:
-    missing = [name for name in names if name not in found.columns]
+def _need(names: list[str], rows: DataFrame, table: operators.Table) -> None:
+    missing = [name for name in names if name not in rows.columns]
     if missing:
         raise ServiceError(
             f"expected columns {', '.join(missing)} in table {table.path or table.table!r}; "
-            f"it has {', '.join(found.columns)}"
+            f"it has {', '.join(rows.columns)}"
         )
 
 
@@ -85,5 +85,5 @@ def _read(frame: DataFrame, table: operators.Table, resources: RunnerResources, 
     if tables.table_format(table) == "parquet":
         return spark.read.parquet(str(table.path))
     # As everyone writes CSV: a quote inside quotes is doubled, and a value may have several lines.
-    found = spark.read.csv(str(table.path), header=True, escape='"', multiLine=True)
-    return found.toDF(*(name.strip() for name in found.columns))
+    rows = spark.read.csv(str(table.path), header=True, escape='"', multiLine=True)
+    return rows.toDF(*(name.strip() for name in rows.columns))

@@ -61,25 +61,25 @@ class Running:
 
     def result(self, aggregations: Sequence[Aggregation]) -> dict[str, Any]:
         """The attributes that an output event has of it."""
-        found: dict[str, Any] = {}
-        for each in aggregations:
-            if each.attribute is None:
-                found[str(each.name)] = self.count
+        values: dict[str, Any] = {}
+        for aggregation in aggregations:
+            if aggregation.attribute is None:
+                values[str(aggregation.name)] = self.count
                 continue
-            extreme = (self.least if each.function == "min" else self.greatest).get(each.attribute)
-            match each.function:
+            extreme = (self.least if aggregation.function == "min" else self.greatest).get(aggregation.attribute)
+            match aggregation.function:
                 case "count":
-                    found[str(each.name)] = self.counts.get(each.attribute, 0)
+                    values[str(aggregation.name)] = self.counts.get(aggregation.attribute, 0)
                 case "sum":
-                    found[str(each.name)] = self.sums.get(each.attribute)
+                    values[str(aggregation.name)] = self.sums.get(aggregation.attribute)
                 case "avg":
-                    n = self.counts.get(each.attribute, 0)
-                    found[str(each.name)] = self.sums[each.attribute] / n if n else None
-                case _ if each.name is not None:
-                    found[each.name] = extreme[2][each.attribute] if extreme else None
+                    n = self.counts.get(aggregation.attribute, 0)
+                    values[str(aggregation.name)] = self.sums[aggregation.attribute] / n if n else None
+                case _ if aggregation.name is not None:
+                    values[aggregation.name] = extreme[2][aggregation.attribute] if extreme else None
                 case _ if extreme:
-                    found |= {name: value for name, value in extreme[2].items() if not name.startswith("_")}
-        return found
+                    values |= {name: value for name, value in extreme[2].items() if not name.startswith("_")}
+        return values
 
 
 def _order(entry: list[Any]) -> list[Any]:
@@ -117,7 +117,7 @@ def _at_windows(
     micros = round(window.slide_s * 1e6)
     moment = F.unix_micros("_clock")
     own = ["_id", "_arrived"]
-    event = F.struct(*(F.col(name) for name in own), *(col(each.name) for each in before.root))
+    event = F.struct(*(F.col(name) for name in own), *(col(attribute.name) for attribute in before.root))
     rows = windows.watermark(frame, window.lateness_s).select(
         windows.key_text(operator.by).alias("key"),
         F.to_json(F.struct(*(col(name) for name in operator.by)), _WRITING).alias("keys"),
@@ -128,40 +128,45 @@ def _at_windows(
         "_clock",
     )
     aggregations = operator.aggregations
-    aggregated = {each.attribute for each in aggregations}
-    kinds = {each.name: each.type for each in before.root if each.name in aggregated}
+    aggregated = {aggregation.attribute for aggregation in aggregations}
+    kinds = {attribute.name: attribute.type for attribute in before.root if attribute.name in aggregated}
 
     def fold(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        kept = json.loads(state.get[0]) if state.exists else {"keys": None, "total": {}, "open": {}}
-        total = Running(**kept["total"])
-        opened = {int(end): Running(**each) for end, each in kept["open"].items()}
-        found: list[tuple[str, int, str, int]] = []
+        stored = json.loads(state.get[0]) if state.exists else {"keys": None, "total": {}, "open": {}}
+        total = Running(**stored["total"])
+        opened = {int(end): Running(**running) for end, running in stored["open"].items()}
+        results: list[tuple[str, int, str, int]] = []
         if not state.hasTimedOut:
             arrived = pd.concat(list(frames)).sort_values(["source", "position"])
             for keys, end, row in zip(arrived["keys"], arrived["end"], arrived["row"], strict=True):
-                kept["keys"] = kept["keys"] or json.loads(keys)
+                stored["keys"] = stored["keys"] or json.loads(keys)
                 opened.setdefault(int(end), Running()).join(Running.of(json.loads(row), kinds))
         closed_ms = state.getCurrentWatermarkMs()
         for end in sorted(opened):
             if end > closed_ms * 1_000:
                 break
             total.join(opened.pop(end))
-            written = json.dumps({**(kept["keys"] or {}), **total.result(aggregations)})
-            found.append((key[0], end, written, total.arrived))
-        kept["total"], kept["open"] = vars(total), {end: vars(each) for end, each in opened.items()}
-        state.update((json.dumps(kept),))
+            row = json.dumps({**(stored["keys"] or {}), **total.result(aggregations)})
+            results.append((key[0], end, row, total.arrived))
+        stored["total"], stored["open"] = vars(total), {end: vars(running) for end, running in opened.items()}
+        state.update((json.dumps(stored),))
         if opened:
             state.setTimeoutTimestamp(max(min(opened) // 1_000, closed_ms + 1))
-        yield pd.DataFrame(found, columns=["key", "end", "row", "arrived"])
+        yield pd.DataFrame(results, columns=["key", "end", "row", "arrived"])
 
     output = "key string, end long, row string, arrived long"
     closed = rows.groupBy("key").applyInPandasWithState(fold, output, "state string", "append", "EventTimeTimeout")
+    return _results(closed, micros, after)
+
+
+def _results(closed: DataFrame, window_us: int, after: Schema) -> DataFrame:
+    """Turn closed windows, with their aggregates as JSON, into events."""
     kind = spark.StructType([spark.StructField(f.name, f.dataType) for f in to_spark(after)])
     opened = closed.select(
         F.from_json("row", kind, {"timestampFormat": TIME_FORMAT}).alias("e"),
-        F.timestamp_micros(F.col("end") - micros).alias("window_start"),
+        F.timestamp_micros(F.col("end") - window_us).alias("window_start"),
         F.timestamp_micros("end").alias("window_end"),
         F.timestamp_micros("end").alias("_clock"),
         F.concat("key", F.lit("@"), windows.time_text(F.timestamp_micros("end"))).alias("_key"),

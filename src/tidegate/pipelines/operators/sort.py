@@ -14,7 +14,7 @@ def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFra
     """Give the events of a window one after the other when it closes; missing values come last."""
     arrays = windows.as_arrays(frame, operator.window, (), schema)
     ordered = F.array_sort("_events", lambda a, b: compare(operator.by, schema, a, b))
-    each = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
+    rows = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in schema.root}
     # The window's own mark, not its end: windows by count may end at the same time.
@@ -27,7 +27,7 @@ def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFra
         "_child": F.col("_ordinal"),
         "_arrived": F.col("_event._arrived"),
     }
-    return windows.results(each, {name: value.alias(name) for name, value in attributes.items()}, own)
+    return windows.results(rows, {name: value.alias(name) for name, value in attributes.items()}, own)
 
 
 def compare(by: tuple[operators.SortKey, ...], schema: Schema, a: Column, b: Column) -> Column:

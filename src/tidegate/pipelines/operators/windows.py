@@ -123,20 +123,20 @@ def _count_arrays(frame: DataFrame, window: CountWindow, by: Sequence[str], sche
     def windows(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        count, kept = 0, []
+        count, events = 0, []
         if state.exists:
-            count_text, *kept = state.get[0].split("\n")
+            count_text, *events = state.get[0].split("\n")
             count = int(count_text)
         arrived = pd.concat(list(frames)).sort_values(["source", "position", "child"])
-        found: list[tuple[str, int, list[str]]] = []
+        closed: list[tuple[str, int, list[str]]] = []
         for row in arrived["row"]:
-            kept.append(row)
+            events.append(row)
             count += 1
-            del kept[:-length]
+            del events[:-length]
             if count >= length and (count - length) % slide == 0:
-                found.append((key[0], count, list(kept)))
-        state.update(("\n".join([str(count), *kept]),))
-        yield pd.DataFrame(found, columns=["key", "count", "rows"])
+                closed.append((key[0], count, list(events)))
+        state.update(("\n".join([str(count), *events]),))
+        yield pd.DataFrame(closed, columns=["key", "count", "rows"])
 
     output = spark.StructType(
         [
@@ -145,10 +145,10 @@ def _count_arrays(frame: DataFrame, window: CountWindow, by: Sequence[str], sche
             spark.StructField("rows", spark.ArrayType(spark.StringType())),
         ]
     )
-    found = rows.groupBy("key").applyInPandasWithState(windows, output, _STATE, "append", "NoTimeout")
+    closed = rows.groupBy("key").applyInPandasWithState(windows, output, _STATE, "append", "NoTimeout")
     kind = frame.select(_event(schema).alias("e")).schema["e"].dataType
     events = F.transform("rows", lambda row: F.from_json(row, kind, {"timestampFormat": TIME_FORMAT}))  # type: ignore[arg-type]
-    opened = found.select("key", "count", events.alias("_events"))
+    opened = closed.select("key", "count", events.alias("_events"))
     return opened.select(
         *(F.get("_events", F.lit(0)).getField(name).alias(name) for name in by),
         F.array_min(F.transform("_events", lambda e: e["_time"])).alias("window_start"),

@@ -126,13 +126,13 @@ class PlainReader(DataSourceStreamReader):
             at = int(places[-1]) + len(read.records[-1]) + 1
 
     def _partitions(self) -> list[str]:
-        with os.scandir(self._folder) as found:
-            return sorted(each.name for each in found if each.is_dir())
+        with os.scandir(self._folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
 
-    def _begin(self, name: str, known: Mapping[str, Any]) -> int:
+    def _begin(self, name: str, positions: Mapping[str, Any]) -> int:
         """Where to read on; a partition that is new is read from where the service starts in it."""
-        found = known.get(name, self._start.get(name))
-        return Partition(self._folder / name).begin() if found is None else int(found)
+        position = positions.get(name, self._start.get(name))
+        return Partition(self._folder / name).begin() if position is None else int(position)
 
     def _offset(self, positions: Mapping[str, int]) -> dict[str, Any]:
         return {**positions, STREAM: self._folder.name, SEEN: str(_now_micros())}

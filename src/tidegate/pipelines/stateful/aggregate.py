@@ -45,10 +45,10 @@ class _Planned:
 def apply(flow: Flow, operator: Aggregate | Incremental, after: Schema, stages: Stages) -> Flow:
     """One event per key and window when it closes, or one at every change."""
     if isinstance(operator, Aggregate) and isinstance(operator.window, CountWindow):
-        found = _by_count(flow, operator, operator.window, after, stages)
+        result = _by_count(flow, operator, operator.window, after, stages)
     else:
-        found = _accumulated(flow, operator, after, stages)
-    return _having(found, operator.having, after, stages.timing.service)
+        result = _accumulated(flow, operator, after, stages)
+    return _having(result, operator.having, after, stages.timing.service)
 
 
 def _having(flow: Flow, text: str | None, schema: Schema, service: str) -> Flow:
@@ -147,14 +147,18 @@ def _type(name: str, schema: Schema) -> Type:
 def _planned(aggregations: Sequence[Aggregation], flow: Flow) -> _Planned:
     arguments: list[Column] = []
     aggregates: list[dict[str, Any]] = []
-    for each in aggregations:
-        entry: dict[str, Any] = {"name": each.stored_name, "function": each.function, "share": each.share or 0.5}
-        if each.attribute is not None:
-            kind, value = _type(each.attribute, flow.schema), col(each.attribute)
+    for aggregation in aggregations:
+        entry: dict[str, Any] = {
+            "name": aggregation.stored_name,
+            "function": aggregation.function,
+            "share": aggregation.share or 0.5,
+        }
+        if aggregation.attribute is not None:
+            kind, value = _type(aggregation.attribute, flow.schema), col(aggregation.attribute)
             entry["argument"] = len(arguments)
-            arguments.append(_argument(each, value, kind, flow))
-            if each.function in _EXTREMES:
-                by_time = each.function in ("first", "last")
+            arguments.append(_argument(aggregation, value, kind, flow))
+            if aggregation.function in _EXTREMES:
+                by_time = aggregation.function in ("first", "last")
                 order = F.unix_micros("_clock") if by_time else _comparable(windows.rank(value, kind), kind)
                 entry["order"] = len(arguments)
                 arguments.append(F.when(value.isNotNull(), order))
@@ -201,16 +205,16 @@ def _attributes(
     aggregations: Sequence[Aggregation], flow: Flow, after: Schema, named: dict[str, Column]
 ) -> dict[str, Column]:
     """The output's attributes, from the texts that the engine gives."""
-    found = dict(named)
-    for n, each in enumerate(aggregations):
+    columns = dict(named)
+    for n, aggregation in enumerate(aggregations):
         text = F.get("values", F.lit(n))
-        if each.name is None:
+        if aggregation.name is None:
             event = stage.from_json(text, stage.event_type(flow))
-            held = {field.name: event.getField(field.name) for field in flow.schema.root}
-            found = {**held, **found}
+            present = {field.name: event.getField(field.name) for field in flow.schema.root}
+            columns = {**present, **columns}
         else:
-            found[each.name] = _value(each, text, after)
-    return {field.name: found[field.name].try_cast(spark_type(field.type)) for field in after.root}
+            columns[aggregation.name] = _value(aggregation, text, after)
+    return {field.name: columns[field.name].try_cast(spark_type(field.type)) for field in after.root}
 
 
 def _value(aggregation: Aggregation, text: Column, after: Schema) -> Column:

@@ -30,13 +30,13 @@ def apply(flows: Sequence[Flow], names: Sequence[str], operator: Join, after: Sc
         rows = rows.withColumn(f"_event{n}", event)
     sides = [F.col(f"_event{n}") for n in range(len(flows))]
     place = _place(sides)
-    themes = reduce(_both_themes, (each.getField("_themes") for each in sides))
+    themes = reduce(_both_themes, (side.getField("_themes") for side in sides))
     own = {
         "_id": place,
         "_key": place,
-        "_time": F.coalesce(*(each.getField("_time") for each in sides)),
+        "_time": F.coalesce(*(side.getField("_time") for side in sides)),
         "_themes": themes,
-        "_clock": F.coalesce(*(each.getField("_clock") for each in sides)),
+        "_clock": F.coalesce(*(side.getField("_clock") for side in sides)),
         "_position": F.lit(0),
         "_child": F.lit(0),
         "_revision": F.lit(0),
@@ -57,7 +57,7 @@ def _settings(operator: Join) -> dict[str, Any]:
 
 def _place(sides: Sequence[Column]) -> Column:
     """The ids of all events, joined so that no other events give the same text. A missing event is empty."""
-    first, *others = (F.coalesce(windows.escaped(each.getField("_id"), "%+"), F.lit("")) for each in sides)
+    first, *others = (F.coalesce(windows.escaped(side.getField("_id"), "%+"), F.lit("")) for side in sides)
     *middle, last = others
     return F.concat_ws("+", first, *middle, last)
 
@@ -70,15 +70,15 @@ def _attributes(
     flows: Sequence[Flow], names: Sequence[str], sides: Sequence[Column], operator: Join, after: Schema
 ) -> Mapping[str, Column]:
     """The attributes of all inputs; those that they agree on come once, from whichever input has the event."""
-    found: dict[str, Column] = {name: F.coalesce(*(each.getField(name) for each in sides)) for name in operator.on}
+    columns: dict[str, Column] = {name: F.coalesce(*(side.getField(name) for side in sides)) for name in operator.on}
     for n, (flow, side) in enumerate(zip(flows, sides, strict=True)):
         for field in flow.schema.root:
             if field.name in operator.on:
                 continue
-            name = field.name if field.name not in found else joined_name(names[n], field.name)
-            found[name] = side.getField(field.name)
+            name = field.name if field.name not in columns else joined_name(names[n], field.name)
+            columns[name] = side.getField(field.name)
     time = flows[0].schema.event_time
     if operator.how == "full" and time is not None and time not in operator.on:
         # An event without a left one has the time of the first input that is there.
-        found[time] = F.coalesce(*(each.getField("_time") for each in sides))
-    return {field.name: found[field.name].cast(spark_type(field.type)) for field in after.root}
+        columns[time] = F.coalesce(*(side.getField("_time") for side in sides))
+    return {field.name: columns[field.name].cast(spark_type(field.type)) for field in after.root}

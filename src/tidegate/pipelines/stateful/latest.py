@@ -17,16 +17,16 @@ from tidegate.services.schema_inference import joined_name
 def look_up(flow: Flow, table: Flow, operator: Lookup, after: Schema, stages: Stages) -> Flow:
     """Give each event with the latest event of another stream that agrees on attributes."""
     key = windows.key_text(operator.on)
-    sides = [Side(each, key, stage.as_json(each.schema)) for each in (flow, table)]
+    sides = [Side(input_, key, stage.as_json(input_.schema)) for input_ in (flow, table)]
     rows, sources = stage.add(stages, sides, {"shape": "latest", "required": operator.required})
     rows = _parsed(rows, "_event", F.col("event"), flow)
     rows = _parsed(rows, "_latest", F.get("events", F.lit(0)), table)
-    found = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
+    columns = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
     for field in table.schema.root:
         if field.name not in operator.on:
-            name = field.name if field.name not in found else joined_name(operator.stream, field.name)
-            found[name] = F.col("_latest").getField(field.name)
-    return stage.results(rows, _typed(found, after), stage.carried(F.col("_event")), after, sources)
+            name = field.name if field.name not in columns else joined_name(operator.stream, field.name)
+            columns[name] = F.col("_latest").getField(field.name)
+    return stage.results(rows, _typed(columns, after), stage.carried(F.col("_event")), after, sources)
 
 
 def previous(flow: Flow, operator: Previous, after: Schema, stages: Stages) -> Flow:
@@ -35,9 +35,9 @@ def previous(flow: Flow, operator: Previous, after: Schema, stages: Stages) -> F
     rows, sources = stage.add(stages, [side], {"shape": "previous", "back": operator.back})
     rows = _parsed(rows, "_event", F.col("event"), flow)
     rows = _parsed(rows, "_earlier", F.get("events", F.lit(0)), flow)
-    found = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
-    found |= {name: F.col("_earlier").getField(source) for name, source in operator.attributes.items()}
-    return stage.results(rows, _typed(found, after), stage.carried(F.col("_event")), after, sources)
+    columns = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
+    columns |= {name: F.col("_earlier").getField(source) for name, source in operator.attributes.items()}
+    return stage.results(rows, _typed(columns, after), stage.carried(F.col("_event")), after, sources)
 
 
 def deduplicate(flow: Flow, operator: Deduplicate, stages: Stages) -> Flow:
@@ -46,8 +46,8 @@ def deduplicate(flow: Flow, operator: Deduplicate, stages: Stages) -> Flow:
     side = Side(flow, key, stage.as_json(flow.schema))
     rows, sources = stage.add(stages, [side], {"shape": "distinct", "within": stage.micros(operator.within_s)})
     rows = _parsed(rows, "_event", F.col("event"), flow)
-    found = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
-    return stage.results(rows, found, stage.carried(F.col("_event")), flow.schema, sources)
+    columns = {field.name: F.col("_event").getField(field.name) for field in flow.schema.root}
+    return stage.results(rows, columns, stage.carried(F.col("_event")), flow.schema, sources)
 
 
 def _parsed(rows: DataFrame, name: str, text: Column, flow: Flow) -> DataFrame:
@@ -55,5 +55,5 @@ def _parsed(rows: DataFrame, name: str, text: Column, flow: Flow) -> DataFrame:
     return rows.withColumn(name, F.when(F.col("kind") == 0, stage.from_json(text, stage.event_type(flow))))
 
 
-def _typed(found: dict[str, Column], after: Schema) -> dict[str, Column]:
-    return {field.name: found[field.name].cast(spark_type(field.type)) for field in after.root}
+def _typed(columns: dict[str, Column], after: Schema) -> dict[str, Column]:
+    return {field.name: columns[field.name].cast(spark_type(field.type)) for field in after.root}

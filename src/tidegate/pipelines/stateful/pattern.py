@@ -20,19 +20,19 @@ from tidegate.services.operators import PatternOperator, PatternStep
 
 def apply(flow: Flow, operator: PatternOperator, after: Schema, stages: Stages) -> Flow:
     """Give one event for each match, with the events that each step took."""
-    arguments = [F.coalesce(_condition(each, flow.schema), F.lit(False)) for each in operator.steps]
+    arguments = [F.coalesce(_condition(step, flow.schema), F.lit(False)) for step in operator.steps]
     settings = {
         "shape": "pattern",
         "lateness": stage.micros(operator.lateness_s),
         "within": -1 if operator.within_s is None else stage.micros(operator.within_s),
         "steps": [
             {
-                "least": each.least,
-                "most": each.most,
-                "for": -1 if each.for_s is None else stage.micros(each.for_s),
-                "absent": each.absent,
+                "least": step.least,
+                "most": step.most,
+                "for": -1 if step.for_s is None else stage.micros(step.for_s),
+                "absent": step.absent,
             }
-            for each in operator.steps
+            for step in operator.steps
         ],
     }
     if operator.span is not None:
@@ -60,22 +60,22 @@ def _condition(step: PatternStep, schema: Schema) -> Column:
 
 
 def _attributes(flow: Flow, operator: PatternOperator, after: Schema) -> dict[str, Column]:
-    found = {
+    columns = {
         "match_start": F.timestamp_micros("start"),
         "match_end": F.timestamp_micros("end"),
     }
     for n, name in enumerate(operator.by):
         field = flow.schema.root.get(name)
         assert field is not None
-        found[name] = windows.key_value(F.col("k"), n, field.type)
+        columns[name] = windows.key_value(F.col("k"), n, field.type)
     kind = spark.ArrayType(stage.event_type(flow))
     for n, step in enumerate(operator.steps):
         field = after.root.get(step.name)
         if field is None:
             continue
         events = F.transform(stage.from_json(F.get("events", F.lit(n)), kind), lambda each: _plain(each, flow.schema))
-        found[step.name] = events if isinstance(field.type, Array) else F.get(events, F.lit(0))
-    return {field.name: found[field.name].cast(spark_type(field.type)) for field in after.root}
+        columns[step.name] = events if isinstance(field.type, Array) else F.get(events, F.lit(0))
+    return {field.name: columns[field.name].cast(spark_type(field.type)) for field in after.root}
 
 
 def _plain(event: Column, schema: Schema) -> Column:

@@ -69,10 +69,10 @@ def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: S
     flow, stages, service = flows[0], context.stages, context.service
     match operator:
         case Merge():
-            return _union([*flows, *(_branch(context, each) for each in operator.inputs)], after)
+            return _union([*flows, *(_branch(context, input_) for input_ in operator.inputs)], after)
         case Join():
-            branches = [*flows, *(_branch(context, each) for each in operator.inputs)]
-            named = [*names, *(each.stream for each in operator.inputs)]
+            branches = [*flows, *(_branch(context, input_) for input_ in operator.inputs)]
+            named = [*names, *(input_.stream for input_ in operator.inputs)]
             return join.apply(branches, named, operator, after, stages)
         case Lookup():
             table = _branch(context, Branch(operator.stream, operator.filter))

@@ -31,7 +31,7 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
     if operator.limit is not None:
         ordered = F.slice(ordered, 1, operator.limit)
     # Ticks and refused records have no events, and pass.
-    each = rows.select("*", F.posexplode_outer(ordered).alias("_ordinal", "_event"))
+    ranked = rows.select("*", F.posexplode_outer(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in flow.schema.root}
     group = F.when(F.col("k") == "*", F.lit("")).otherwise(F.col("k"))
@@ -42,7 +42,7 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
         "_child": F.col("_ordinal"),
         "_position": F.lit(0),
     }
-    named = each.withColumn("source", F.when(F.col("kind") != 0, F.col("source")))
+    named = ranked.withColumn("source", F.when(F.col("kind") != 0, F.col("source")))
     return stage.results(named, attributes, own, flow.schema, sources)
 
 

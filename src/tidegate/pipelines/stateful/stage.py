@@ -106,10 +106,10 @@ def tick_keys(spark: SparkSession, partitions: int) -> list[str]:
     if partitions == 1:
         return [TICK_KEY]
     keys = spark.range(partitions * 50).select(F.concat(F.lit(TICK_KEY), F.col("id").cast("string")).alias("key"))
-    found: dict[int, str] = {}
+    key_of: dict[int, str] = {}
     for row in keys.select("key", F.pmod(F.hash("key"), F.lit(partitions)).alias("partition")).collect():
-        found.setdefault(row["partition"], row["key"])
-    return [found[n] for n in range(partitions)]
+        key_of.setdefault(row["partition"], row["key"])
+    return [key_of[n] for n in range(partitions)]
 
 
 def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
@@ -198,7 +198,7 @@ _WRITING = {"ignoreNullFields": "true", "timestampFormat": TIME_FORMAT}
 
 def event_struct(schema: Schema) -> Column:
     """An event with its own columns, as a state keeps it."""
-    return F.struct(*(F.col(name) for name in CARRIED), *(col(each.name) for each in schema.root))
+    return F.struct(*(F.col(name) for name in CARRIED), *(col(attribute.name) for attribute in schema.root))
 
 
 def as_json(schema: Schema) -> Column:
