@@ -120,22 +120,22 @@ class Dictionary:
         self.bloom = bloom
         self.bits_of = bits_of(self.keys, bloom)
 
-    def fitting(self, key: AttributeKey, wanted: WantedAttribute) -> Any:
+    def fitting(self, key: AttributeKey, attribute: WantedAttribute) -> Any:
         """Return the numbers of the attributes with a key that allow the requested values."""
         number = self.keys.of.get(key)
         if number is None:
             return np.zeros(0, np.int64)
         offers = np.fromiter(self._by_key[number], np.int64)
-        if wanted.values is None:
+        if attribute.values is None:
             return offers
-        low, high = _interval(wanted.values)
+        low, high = _interval(attribute.values)
         if math.isnan(low):
-            return np.array([n for n in offers if wanted.fits(self.offers.values[n])], np.int64)
+            return np.array([n for n in offers if attribute.fits(self.offers.values[n])], np.int64)
         # Intervals of numbers are compared as arrays, because a million services may have a constraint each.
         lows = self.low[offers]
         within = (lows <= low) & (high <= self.high[offers])
         for at in np.flatnonzero(np.isnan(lows)):
-            within[at] = wanted.fits(self.offers.values[offers[at]])
+            within[at] = attribute.fits(self.offers.values[offers[at]])
         numbers: Any = offers[within]
         return numbers
 

@@ -134,6 +134,6 @@ class Directory:
     def _place(self, name: str) -> int:
         slot = self._services.index.slot(name)
         if slot is None:
-            known = [offer.name for offer in self._services.offers.values()]
-            raise NotRegistered(f"no service is named {name!r}{did_you_mean(name, known)}")
+            names = [offer.name for offer in self._services.offers.values()]
+            raise NotRegistered(f"no service is named {name!r}{did_you_mean(name, names)}")
         return slot

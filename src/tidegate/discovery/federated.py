@@ -117,5 +117,5 @@ class VectorIndex:
         return self._vectors.count(each_bit(request), 1), int(np.bitwise_count(request).sum())
 
 
-def _keys(wanted: WantedAttribute) -> list[tuple[str, str]]:
-    return [(wanted.name, family) for family in (FAMILIES if wanted.family is None else (wanted.family,))]
+def _keys(attribute: WantedAttribute) -> list[tuple[str, str]]:
+    return [(attribute.name, family) for family in (FAMILIES if attribute.family is None else (attribute.family,))]

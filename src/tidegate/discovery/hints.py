@@ -29,9 +29,9 @@ def hints_for(
     table: ServiceTable, request: Request, alike: NameMatcher, left: Mapping[str, int], now: float
 ) -> Iterator[Hint]:
     """Yield every hint for a request; `left` has the number of services left after each step."""
-    known = table.index.dictionary.names
-    for n, wanted in enumerate(request.attributes):
-        message = _attribute_hint(wanted, known, alike)
+    names = table.index.dictionary.names
+    for n, attribute in enumerate(request.attributes):
+        message = _attribute_hint(attribute, names, alike)
         if message:
             yield Hint(f"attributes[{n}]", message)
     for kind, words in (("categories", request.categories), ("themes", request.themes)):
@@ -73,11 +73,11 @@ def _there(word: str, known: Iterable[str]) -> str:
     return f"; there are {', '.join(names[:8])}{more}" if names else "; none has any"
 
 
-def _attribute_hint(wanted: WantedAttribute, known: Mapping[str, set[tuple[str, str]]], alike: NameMatcher) -> str:
-    meant = [name for name in alike(wanted.name, known) if name in known]
+def _attribute_hint(attribute: WantedAttribute, known: Mapping[str, set[tuple[str, str]]], alike: NameMatcher) -> str:
+    meant = [name for name in alike(attribute.name, known) if name in known]
     if not meant:
-        return f"no service has an attribute {wanted.name!r}{_there(wanted.name, known)}"
+        return f"no service has an attribute {attribute.name!r}{_there(attribute.name, known)}"
     families = sorted({family for name in meant for _, family in known[name]})
-    if wanted.family is not None and wanted.family not in families:
-        return f"no service has {wanted.name} as {wanted.family}; it is {' or '.join(families)}"
+    if attribute.family is not None and attribute.family not in families:
+        return f"no service has {attribute.name} as {attribute.family}; it is {' or '.join(families)}"
     return ""

@@ -218,10 +218,10 @@ class AttributeIndex:
             candidates,
         )
 
-    def _meant(self, wanted: WantedAttribute, alike: NameMatcher) -> list[tuple[tuple[str, str], float]]:
+    def _meant(self, attribute: WantedAttribute, alike: NameMatcher) -> list[tuple[tuple[str, str], float]]:
         """Return the keys that a requested attribute may refer to, with their similarity."""
-        families = FAMILIES if wanted.family is None else (wanted.family,)
-        similar_names = alike(wanted.name, self.dictionary.names)
+        families = FAMILIES if attribute.family is None else (attribute.family,)
+        similar_names = alike(attribute.name, self.dictionary.names)
         return [((name, family), likeness) for name, likeness in similar_names.items() for family in families]
 
     def _judge(
@@ -288,18 +288,18 @@ class AttributeIndex:
 
     def describe(self) -> dict[str, Any]:
         """Return how vectors are stored, and why."""
-        known = len(self.dictionary.keys)
+        count = len(self.dictionary.keys)
         if self.dictionary.bloom is None:
             encoding, why = (
                 "bitmap",
-                f"{known:,} distinct attributes fit in {self.vectors.bits:,} bits, one each: exact",
+                f"{count:,} distinct attributes fit in {self.vectors.bits:,} bits, one each: exact",
             )
         else:
             encoding = "bloom"
             why = "asked for" if self.encoding == "bloom" else f"more distinct attributes than {self.bloom.bits:,} bits"
         return {
             "services": len(self),
-            "attributes": known,
+            "attributes": count,
             "encoding": encoding,
             "why": why,
             "bits": self.vectors.bits,
@@ -339,20 +339,20 @@ def top(scores: Any, limit: int) -> Any:
     return ranked
 
 
-def _given(wanted: WantedAttribute, offers: Sequence[ServiceAttribute], alike: Any) -> AttributeMatch:
+def _given(attribute: WantedAttribute, offers: Sequence[ServiceAttribute], alike: Any) -> AttributeMatch:
     named = [offer for offer in offers if alike.get(offer.name, 0) > 0]
-    fitting = [offer for offer in named if wanted.fits(offer)]
+    fitting = [offer for offer in named if attribute.fits(offer)]
     if fitting:
         best = max(fitting, key=lambda offer: alike[offer.name])
-        return AttributeMatch(wanted.name, best.name, float(alike[best.name]), "")
+        return AttributeMatch(attribute.name, best.name, float(alike[best.name]), "")
     if not named:
-        return AttributeMatch(wanted.name, None, 0.0, "it has no such attribute")
-    typed = [offer for offer in named if wanted.family in (None, offer.family)]
+        return AttributeMatch(attribute.name, None, 0.0, "it has no such attribute")
+    typed = [offer for offer in named if attribute.family in (None, offer.family)]
     if not typed:
         return AttributeMatch(
-            wanted.name, None, 0.0, f"its {named[0].name} is of type {named[0].family}, not {wanted.family}"
+            attribute.name, None, 0.0, f"its {named[0].name} is of type {named[0].family}, not {attribute.family}"
         )
-    return AttributeMatch(wanted.name, None, 0.0, f"its {typed[0].name} can't have all of the wanted values")
+    return AttributeMatch(attribute.name, None, 0.0, f"its {typed[0].name} can't have all of the wanted values")
 
 
 class _AttributeLists:

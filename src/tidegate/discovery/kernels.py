@@ -39,9 +39,9 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, minimum: int, out: An
     `begins[f + 1]`, each of which is a line of `slices`. The sums are bit slices too: line p of `planes` holds bit p of
     64 sums per word. Sums below `minimum` are not written.
     """
-    wanted = first.shape[0] - 1
+    attributes = first.shape[0] - 1
     depth = 1
-    while (1 << depth) <= wanted:
+    while (1 << depth) <= attributes:
         depth += 1
     planes = np.empty((depth, _CHUNK), np.uint64)
     whole = np.empty(_CHUNK, np.uint64)
@@ -51,7 +51,7 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, minimum: int, out: An
     for begin in range(0, words, _CHUNK):
         end = min(_CHUNK, words - begin)
         planes[:] = zero
-        for q in range(wanted):
+        for q in range(attributes):
             some[:] = zero
             for f in range(first[q], first[q + 1]):
                 whole[:] = ones

@@ -119,15 +119,15 @@ def normalised(metric: Metric, values: Any) -> Any:
     >>> normalised(METRICS["latency"], np.array([0.1, 0.3, 0.2, np.nan])).round(3).tolist()
     [1.0, 0.0, 0.5, 0.5]
     """
-    known = ~np.isnan(values)
-    if not known.any():
+    is_known = ~np.isnan(values)
+    if not is_known.any():
         return np.zeros(len(values))
-    lowest, greatest = values[known].min(), values[known].max()
+    lowest, greatest = values[is_known].min(), values[is_known].max()
     if lowest == greatest:
         return np.ones(len(values))
     share = (values - lowest) / (greatest - lowest)
     share = share if metric.more_is_better else 1 - share
-    return np.where(known, share, share[known].mean())
+    return np.where(is_known, share, share[is_known].mean())
 
 
 def selection(figures: Mapping[str, Any], weights: Mapping[str, float]) -> tuple[Any, dict[str, Any]]:

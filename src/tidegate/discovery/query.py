@@ -181,9 +181,9 @@ class DiscoveryQuery:
         for name in dict.fromkeys((*self.request.qos_weights, *self.request.limits)):
             value = float(figures.of(np.array([slot]), name)[0])
             adds = float(self.parts[name][n]) if name in self.parts else 0.0
-            known = None if np.isnan(value) else value
+            number = None if np.isnan(value) else value
             weight = self.request.qos_weights.get(name, 0.0)
-            by_metric[name] = Figure(known, figures.is_measured(slot, name), weight, adds)
+            by_metric[name] = Figure(number, figures.is_measured(slot, name), weight, adds)
         return by_metric
 
     def _nearest(self, filter_: Filter) -> Iterator[DiscoveryResult]:

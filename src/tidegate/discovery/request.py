@@ -217,12 +217,12 @@ def _filter(entries: Mapping[str, Spot]) -> Filter | None:
 
 def _qos(spot: Spot) -> tuple[Mapping[str, float], Mapping[str, float]]:
     entries = spot.entries(("limits", "weights"), 'quality, such as {"weights": {"latency": 2, "rate": 1}}')
-    known = tuple(METRICS)
+    metrics = tuple(METRICS)
     limit_entries = (
-        entries["limits"].entries(known, 'limits, such as {"latency": "fast"}') if "limits" in entries else {}
+        entries["limits"].entries(metrics, 'limits, such as {"latency": "fast"}') if "limits" in entries else {}
     )
     limits = MappingProxyType({name: read_figure(entry, METRICS[name]) for name, entry in limit_entries.items()})
-    return limits, _weights(entries["weights"], known, _NONE) if "weights" in entries else _NONE
+    return limits, _weights(entries["weights"], metrics, _NONE) if "weights" in entries else _NONE
 
 
 def _weights(spot: Spot, known: tuple[str, ...], otherwise: Mapping[str, float]) -> Mapping[str, float]:

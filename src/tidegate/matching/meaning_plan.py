@@ -341,14 +341,14 @@ def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, ThematicPred
     return SubscribedValues(theme, subscribed, soft, tuple(p for _, p in mine), by_text)
 
 
-def _numbers(wanted: Sequence[ThematicPredicate], named: bool) -> WantedNumbers | None:
+def _numbers(predicates: Sequence[ThematicPredicate], named: bool) -> WantedNumbers | None:
     """Return the numbers that predicates compare with; `named`: the presence of a field matters."""
     numbers: set[int | float] = set()
-    for p in wanted:
+    for p in predicates:
         number = number_of(p.text) if p.soft_value else None if isinstance(p.value, str) else p.value
         if number is not None:
             numbers.add(int(number) if isinstance(number, bool) else number)
-    truths = any(p.soft_value and p.text.strip().casefold() in ("true", "false") for p in wanted)
+    truths = any(p.soft_value and p.text.strip().casefold() in ("true", "false") for p in predicates)
     return frozenset(numbers) if numbers or truths or named else None
 
 

@@ -152,5 +152,5 @@ def folder(data: Path) -> Finding:
     return Finding("folder", False, state, f"restart Tidegate, which makes it private, or chmod 700 {data.absolute()}")
 
 
-def _finding(what: str, ok: bool, found: str, remedy: str) -> Finding:
-    return Finding(what, ok, found, "" if ok else remedy)
+def _finding(what: str, ok: bool, detail: str, remedy: str) -> Finding:
+    return Finding(what, ok, detail, "" if ok else remedy)

@@ -140,10 +140,10 @@ class PushPool:
             await asyncio.wait([running[1]])
 
 
-def _lease(wanted: Sequence[str], holder: str, seconds: float, registry: Registry) -> list[str]:
+def _lease(ids: Sequence[str], holder: str, seconds: float, registry: Registry) -> list[str]:
     """Take or renew the leases that no other gateway has, and return the ids of their subscriptions. Blocks."""
-    others = {name for name, lease in registry.leases().items() if lease.holder != holder} if wanted else set()
-    names = {id_: _lease_name(id_) for id_ in wanted}
+    others = {name for name, lease in registry.leases().items() if lease.holder != holder} if ids else set()
+    names = {id_: _lease_name(id_) for id_ in ids}
     return [id_ for id_, name in names.items() if name not in others and registry.lease(name, holder, seconds)]
 
 

@@ -167,9 +167,9 @@ def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier |
     return replace(page, records=records, lost=lost), len(page.records) - len(records)
 
 
-def filtered(page: HistoryPage, wanted: Filter) -> HistoryPage:
+def filtered(page: HistoryPage, filter_: Filter) -> HistoryPage:
     """Return a page with only the records that match a filter, which was too long to be sent."""
-    return replace(page, records=[record for record in page.records if may_match(wanted, orjson.loads(record))])
+    return replace(page, records=[record for record in page.records if may_match(filter_, orjson.loads(record))])
 
 
 def cursors_after(page: HistoryPage, records: int) -> list[Cursor]:
