@@ -1,4 +1,7 @@
-"""A service as a frame that a writer takes: its inputs, operators, constraints and masks."""
+"""Compiles a service to a frame: reads its inputs, applies operators, checks constraints, masks attributes.
+
+The frame has the columns that a writer reads. Runs on the driver and starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,46 +27,50 @@ from tidegate.services.definitions import Service
 
 @dataclass(frozen=True)
 class Following:
-    """Where a scan of a stateless service begins: behind what an output has already."""
+    """Tells a scan of a stateless service to start after the records that an output has already."""
 
     output: str
     notes: bool
-    """True: the reader stores its position beside that output. Only valid where every record is dealt with before the
-    next one is read."""
+    """True if the reader stores its position next to that output. Only valid if each record is processed completely
+    before the next one is read."""
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The partitions that a service with state has."""
+    """The partitions of a service with state, one task each."""
 
     inputs: Mapping[str, Sequence[str]]
     """The partitions of each input."""
     state: int = 1
-    """How many partitions its state has."""
+    """Number of state partitions."""
 
 
 Scan = Callable[[str, Following | None, int], DataFrame]
-"""Returns a stream's records as `partition`, `position`, `arrived`, `value`, `tick`, `caught_up`.
+"""Returns the records of a stream, with the columns `partition`, `position`, `arrived`, `value`, `tick`, `caught_up`.
 
-None: Spark's checkpoint knows the position. The number says how many state partitions get ticks; 0: there are none.
+Arguments: the stream, the `Following` (None: Spark's checkpoint knows the position), and the number of state
+partitions that get ticks (0: none).
 """
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A service that is ready to be written."""
+    """A compiled service: the frame that a writer writes, and the plan that was chosen for it."""
 
     plan: Plan
     schema: Schema
     """The schema of its output."""
     frame: DataFrame
-    """With the writer's columns."""
+    """Has the columns `output.COLUMNS`."""
     refused: DataFrame | None
-    """In micro-batches only: the records that can't be read, which operators with state do not pass on."""
+    """The unreadable records of a keyed service in micro-batches, as its operators do not pass them on; else None."""
 
 
 def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: str = "") -> Plan:
-    """Choose how a service runs; `inputs` are the schemas of its inputs, `obstacle` is why nothing is real-time."""
+    """Choose the mode of a service. `inputs` are the schemas of its inputs.
+
+    `obstacle` is the reason why real-time mode is not available here; empty if it is.
+    """
     shape = shapes.shape(service, inputs)
     return plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
 
@@ -78,10 +85,11 @@ def compile_service(
     resources: RunnerResources | None = None,
     tasks: Tasks | None = None,
 ) -> Compiled:
-    """Compile a service; `key` is the secret of its masks, `obstacle` why nothing runs in real-time mode here.
+    """Compile a service. `key` is the secret of its masks.
 
-    `resources` are the functions, connections and folders that it may name; None: there are none. `tasks` are its
-    partitions; None: each input has one, and so has the state.
+    `obstacle` is the reason why real-time mode is not available here; empty if it is. `resources` are the functions,
+    connections and folders that the service may name; None: none. `tasks` are its partitions; None: one per input, and
+    one of the state. Raises a `ServiceError` if an operator can't run in the mode that was chosen.
     """
     shape = shapes.shape(service, inputs)
     chosen = plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
@@ -110,7 +118,7 @@ def compile_service(
 
 
 def _need_engine(service: Service, chosen: Plan) -> None:
-    """Refuse operators that micro-batches do not have. Raises a `ServiceError` that says why it runs in them."""
+    """Raise a `ServiceError` if an operator only runs in real-time mode, with the reason why this service does not."""
     for operator in service.pipeline:
         if not is_native(operator):
             word = shapes.WORDS[type(operator)]
@@ -142,12 +150,12 @@ def _stateful(
 
 
 def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape) -> list[Schema]:
-    """The schema before each operator; of several inputs the first's."""
+    """Return the schema before each operator; that of the first input if there are several."""
     return [inputs[service.inputs[0]], *shape.steps][: len(service.pipeline)]
 
 
 def _refused(service: Service, frames: Iterable[DataFrame], key: bytes) -> DataFrame:
-    """The records of all inputs that can't be read."""
+    """Return the records of all inputs that can't be read."""
     return _union([output.unreadable(frame.where(F.col("_problem").isNotNull()), service, key) for frame in frames])
 
 
@@ -194,7 +202,7 @@ def _pipeline(
 def _branch(
     parsed: Mapping[str, DataFrame], inputs: Mapping[str, Schema], branch: operators.Branch, counts: str
 ) -> DataFrame:
-    """One more input of an operator, filtered."""
+    """Return a further input of an operator, with its filter applied."""
     frame = parsed[branch.stream]
     if branch.filter is None:
         return frame

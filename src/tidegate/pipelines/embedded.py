@@ -41,9 +41,9 @@ class EmbeddedLog:
         marks: str | None = None,
         ticks: int = 0,
     ) -> DataFrame:
-        """A stream as a streaming frame, from an offset for each partition on.
+        """Return a streaming frame of a stream that starts at the given offset of each partition.
 
-        `marks` names the stream in which the reader notes how far it has come.
+        The reader stores its offsets next to the stream `marks`, if there is one.
         """
         reader = (
             self._spark.readStream.name(source_name(stream))
@@ -74,7 +74,7 @@ class EmbeddedLog:
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor))
 
     def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that appends what can't be read to the quarantine."""
+        """Start a query that appends unreadable records to the quarantine."""
         return attach.start(write, checkpoint, self._writer(service, "position", 0, {}))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:

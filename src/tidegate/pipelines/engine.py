@@ -36,14 +36,14 @@ NOWHERE: Mapping[str, Beginning] = {}
 STATELESS_EPOCH = "1 hour"
 """Time between two checkpoints of a service without state. It needs none, and each pauses it for 0.2 s."""
 STATEFUL_EPOCH = "1 minute"
-"""Time between two checkpoints of a real-time service with state. After a failure, it reads so much again at most."""
+"""Time between two checkpoints of a real-time service with state. At most so much input is read again."""
 SLACK_US = 2_000_000
 """The largest difference between the clock of checkpoint files and that of the log."""
 
 
 @dataclass
 class Job:
-    """A service that runs."""
+    """A running service: its queries, and what they were started with."""
 
     service: Service
     version: int
@@ -107,11 +107,12 @@ class Engine:
         backfill: bool = False,
         begins: Mapping[str, Beginning] = NOWHERE,
     ) -> Job:
-        """Start a service where it stopped.
+        """Start a service at the position where it stopped. Returns when its queries are started.
 
-        A new one begins where `begins` says, by input: the registry fixed that when the service was applied. An input
-        that `begins` does not name begins at its end now. With `backfill` all begin at their beginning, and the output
-        begins anew too. Raises a `ServiceError` if Spark has too few free slots.
+        `begins` has the start of each input of a service that never ran; the registry fixed it when the service was
+        applied. Inputs that are not in `begins` start at their current end. With `backfill` the output is deleted and
+        all inputs start at their oldest record. Raises a `ServiceError` if Spark has too few free slots, or the service
+        can't be compiled.
         """
         try:
             return self._start(service, version, inputs, begins, backfill=backfill)
@@ -131,7 +132,7 @@ class Engine:
         partitions = {name: self._log.partitions(name) for name in service.inputs}
         plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
         own = [f"{name}.{partition}" for name, names in partitions.items() for partition in names]
-        # What has no source's partition goes by the number of Spark's, which a shuffle makes.
+        # Results without a partition of a source are written to partitions named by the number of Spark's shuffle.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
         self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
         positions = self._begin(service, version, inputs, partitions, plan, begins, backfill=backfill)
@@ -160,7 +161,7 @@ class Engine:
         if not all(_has_begun(query) for query in job.queries):
             return False
         if job.compiled.plan.mode == "micro-batch" or not str(self._spark.sparkContext.master).startswith("local"):
-            return True  # tasks come and go, or are elsewhere
+            return True  # tasks run per batch, or on other machines
         reached = self.metrics(job.service.name)["reached"]
         return all(
             f"{stream}/{partition}" in reached for stream, names in job.partitions.items() for partition in names
@@ -171,7 +172,7 @@ class Engine:
         return self._streams.metrics(service)
 
     def note_reached(self, job: Job, positions: Mapping[str, int]) -> None:
-        """Store the offsets that a service with state has read to: a version that starts anew begins there."""
+        """Store the offsets that a service with state has read to. A version that can't use its state starts there."""
         if not job.compiled.plan.keyed:
             return
         reached: Positions = {}
@@ -186,7 +187,7 @@ class Engine:
         self._streams.forget(service)
         self.checkpoints.forget(service)
 
-    # Where to begin --------------------------------------------------------------
+    # Start offsets ---------------------------------------------------------------
 
     def _begin(
         self,
@@ -199,15 +200,15 @@ class Engine:
         *,
         backfill: bool,
     ) -> Positions:
-        """Return where this version of a service began; find out and write it down at its first start.
+        """Return the offsets at which this version of a service began. Its first start determines and stores them.
 
-        A service with state goes on with the state of the version before if it can. Otherwise the state starts anew
-        where the version before has read to.
+        A service with state continues with the state of the previous version if it can use it. Otherwise it has an
+        empty state, and starts where the previous version has read to.
         """
         checkpoints, name = self.checkpoints, service.name
         form = StateForm(plan.mode, shape(service, inputs).layouts)
         begun = checkpoints.positions(name, version)
-        if begun is not None and (not plan.keyed or self._can_go_on(name, version, form)):
+        if begun is not None and (not plan.keyed or self._can_continue(name, version, form)):
             checkpoints.save_form(name, version, form)
             return begun
         source: int | None = None
@@ -222,7 +223,7 @@ class Engine:
             for stream, reached in self._earlier(service, partitions, fixed).items():
                 begins[stream] |= reached
             if source is not None:
-                # What was written since the last checkpoint is made again, and must be found in the output.
+                # Results since the last checkpoint are computed again; the writer must find them in the output.
                 adopted = checkpoints.positions(name, source) or {}
                 begins |= {output: adopted[output] for output in adopted if output in partitions or output == name}
             elif name in self._log.streams():
@@ -232,8 +233,8 @@ class Engine:
         checkpoints.save_positions(name, version, positions)
         return positions
 
-    def _can_go_on(self, service: str, version: int, form: StateForm) -> bool:
-        """Return True if Spark can go on with a version's own state; drop the state otherwise.
+    def _can_continue(self, service: str, version: int, form: StateForm) -> bool:
+        """Return True if Spark can continue with the state of this version. Deletes the state otherwise.
 
         The mode and the schemas of inputs may have changed since it was written.
         """
@@ -245,33 +246,33 @@ class Engine:
         return False
 
     def _adoptable(self, service: str, form: StateForm, fixed: Mapping[str, Beginning]) -> int | None:
-        """Return the version before if a new version can go on with its state; None if it starts anew."""
+        """Return the previous version if a new version can continue with its state, else None."""
         newest = self.checkpoints.newest_version(service)
         read = self.checkpoints.positions(service, newest) if newest is not None else None
         if newest is None or read is None or any(source in read and newest < fixed[source].since for source in fixed):
-            return None  # no version ran, or the service was removed, and another of its name was applied since
+            return None  # no version ran, or that service was removed and another one with its name was applied
         change = form.change_from(self.checkpoints.form(service, newest))
         if change.effect == "starts anew" or not self.checkpoints.has_state(service, newest):
             _logger.warning("the state starts anew", service=service, reasons=change.reasons)
             return None
-        _logger.info("the state goes on", service=service, change=str(change))
+        _logger.info("the new version continues with the state", service=service, change=str(change))
         return newest
 
     def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
-        """Where a service begins in a stream that no version of it has read; a partition not named: at its start."""
+        """Return the start offsets in a stream that no version has read. Other partitions start at their oldest record."""
         if beginning is None:
             return dict(self._log.end(stream).offsets)
         if not beginning.cursor:
             return {}
         cursor = Cursor.from_text(beginning.cursor)
         if cursor.generation != self._log.begin(stream).generation:
-            return {}  # deleted and made again since: all that it holds is newer
+            return {}  # the stream was deleted and created again: all of its records are newer
         return dict(cursor.offsets)
 
     def _earlier(self, service: Service, streams: Iterable[str], fixed: Mapping[str, Beginning]) -> Positions:
-        """How far the version before has come, whether it kept a state or not; nothing where there was none.
+        """Return the offsets that the previous version has read to, with or without state; empty if there was none.
 
-        Nor where the service of that version was removed, and another of its name was applied since.
+        Streams are left out if that service was removed, and another one with its name was applied since.
         """
         newest = self.checkpoints.newest_version(service.name)
         if newest is None:
@@ -285,7 +286,7 @@ class Engine:
         }
 
     def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:
-        """Where to read on in a stream: behind what an output has of it already."""
+        """Return the offsets at which to resume a stream: after the records that an output has already."""
         start = dict(begins.get(stream, {}))
         for partition, reached in self._streams.resume(output, stream, self._log.partitions(stream)).items():
             start[partition] = max(reached, start.get(partition, 0))
@@ -315,7 +316,7 @@ class Engine:
         plan, service = job.compiled.plan, job.service
         checkpoint = self.checkpoints.main(service.name, job.version)
         if not plan.keyed:
-            shutil.rmtree(checkpoint, ignore_errors=True)  # it resumes from its own output
+            shutil.rmtree(checkpoint, ignore_errors=True)  # such a service resumes from its output
         self.checkpoints.adapt_paths(service.name, job.version)
         since = self.checkpoints.last_commit_us(service.name, job.version) - SLACK_US if plan.keyed else 0
         write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)
@@ -334,5 +335,5 @@ class Engine:
 
 
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:
-    """Let a query run in a mode; `epoch` is between two checkpoints of real-time."""
+    """Return a writer with the trigger of a mode; `epoch` is the time between two checkpoints in real-time mode."""
     return attach.real_time(write, epoch) if mode == "real-time" else write.trigger(processingTime="0 seconds")

@@ -1,4 +1,4 @@
-"""The cluster's log in Spark: Kafka topics through the connector."""
+"""Reads and writes the Kafka topics of the log in Spark, through the connector."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from tidegate.services.definitions import Service
 FORMAT = "tidegate.KafkaSource"
 
 LOOK_BACK = 100, 1_000, 10_000
-"""How many records of each partition are looked at to know how far an output came: ever more, until each source is
-found. Where one is not, the position that its readers noted must do, and the second before it is written again."""
+"""How many records at the end of each output partition are searched for the last position of each source: the next
+number is used until all sources are found. If a source is not found, the offset that its reader stored is used, and
+results of up to a second are written again."""
 
 
 class KafkaStreams:
@@ -33,7 +34,7 @@ class KafkaStreams:
     def __init__(
         self, spark: SparkSession, log: KafkaLog, brokers: str, *, client_settings: Mapping[str, str] | None = None
     ) -> None:
-        """`client_settings` are for Kafka's Java clients, security above all; `log` has its own."""
+        """`client_settings` are settings of Kafka's Java clients, such as security; `log` has its own client."""
         self._spark, self._log = spark, log
         attach.register_state_functions(spark)
         settings = {"bootstrap.servers": brokers, **(client_settings or {})}
@@ -41,7 +42,7 @@ class KafkaStreams:
             if "\n" in name or "=" in name:
                 raise LogError(f"bad setting {name!r} of Kafka's clients; expected a name without = in one line")
         self._settings = "\n".join(f"{name}={_one_line(value)}" for name, value in settings.items())
-        # A frame's options are in plans, which Spark shows and logs. The driver's JVM keeps what may be secret.
+        # Spark shows and logs the options of a frame, and settings may be secret: they stay in the driver's JVM.
         self._cluster: str = self._java("KafkaClients.remember")(self._settings)
 
     def scan(
@@ -53,10 +54,9 @@ class KafkaStreams:
         marks: str | None = None,
         ticks: int = 0,
     ) -> DataFrame:
-        """A topic as a streaming frame, from an offset for each partition on.
+        """Return a streaming frame of a topic that starts at the given offset of each partition.
 
-        `marks` names the output beside which the reader notes how far it has come: as offsets of a group, which
-        Kafka keeps.
+        The reader stores its offsets in Kafka, in the consumer group of the output `marks`, if there is one.
         """
         reader = (
             self._spark.readStream.name(source_name(stream))
@@ -90,7 +90,7 @@ class KafkaStreams:
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, written))
 
     def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes what can't be read to the quarantine's topic."""
+        """Start a query that writes unreadable records to the topic of the quarantine."""
         written = self._written(service.quarantine, service)
         return attach.start(write, checkpoint, self._writer(service, "position", 0, {}, written))
 
@@ -105,7 +105,7 @@ class KafkaStreams:
         for name in partitions:
             mark = marks.get(f"{stream}/{name}")
             if mark is not None:
-                # That record again, too: perhaps not all of its results were written.
+                # Read that record again: perhaps not all of its results were written.
                 positions[name] = max(positions.get(name, 0), mark if isinstance(mark, int) else mark[0])
         return positions
 
@@ -118,11 +118,11 @@ class KafkaStreams:
         self._java("Metrics.forget")(service)
 
     def release(self, service: Service) -> None:
-        """Wait for what a service that was stopped has sent, and close its consumers."""
+        """Wait until all records that a stopped service has sent are acknowledged, and close its consumers."""
         for stream in (service.name, service.quarantine):
             self._java("KafkaServiceWriter.release")(self._settings, stream, self._log.topic(stream))
 
-    # How far outputs came ------------------------------------------------------------
+    # Last positions in outputs -------------------------------------------------------
 
     def _group(self, output: str) -> str | None:
         """Return the consumer group in which readers store offsets; another one if the output is created again.
@@ -134,13 +134,13 @@ class KafkaStreams:
         return f"tidegate.{self._log.topic(output)}.{self._log.end(output).generation}"
 
     def _written(self, output: str, service: Service) -> str:
-        """What a topic has of each source, as the writer takes it."""
+        """Return the last position of each source in an output, in the form that the writer parses."""
         sources = {f"{stream}/{name}" for stream in service.inputs for name in self._log.partitions(stream)}
         marks = self._marks(output, sources)
         return "".join(f"{self._log.topic(output)} {source}:{_text(mark)}\n" for source, mark in marks.items())
 
     def _marks(self, output: str, sources: Set[str]) -> Mapping[str, Mark]:
-        """The last place of each source in an output, as far as one looks back."""
+        """Return the last position of each source in an output, for sources within `LOOK_BACK` records of its end."""
         begin, end = self._log.begin(output).offsets, self._log.end(output)
         marks: Mapping[str, Mark] = {}
         for many in LOOK_BACK:
@@ -151,7 +151,7 @@ class KafkaStreams:
         return marks
 
     def _read(self, output: str, cursor: Cursor) -> Cursor:
-        """Read on to the end; the cursor there has the marks of all that was passed."""
+        """Read to the end of an output. The returned cursor has the marks of all sources on the way."""
         while (read := self._log.read(output, cursor, 10_000)).records:
             cursor = read.cursor
         return read.cursor
@@ -171,7 +171,7 @@ class KafkaStreams:
 
 
 def _one_line(value: str) -> str:
-    r"""A setting's value as `KafkaClients.with` reads it: certificates have many lines.
+    r"""Escape a value for `KafkaClients.with`, which reads one setting per line; certificates have many lines.
 
     >>> print(_one_line("a\\\nb"))
     a\\\nb

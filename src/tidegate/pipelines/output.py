@@ -1,4 +1,4 @@
-"""The end of every pipeline: constraints, masks, and the columns that a writer takes."""
+"""The last step of every pipeline: checks constraints, masks attributes, creates the columns that a writer reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *
         judged = judged.withColumn(name, _masked(col(name), field.type, service.mask[name], key))
     if schema.event_time in hidden:
         judged = judged.withColumn("_time", F.timestamp_micros("_arrived"))
-    # A key may hold a masked value, in this service or in one that it reads: an id made of it is hashed too.
+    # A key may contain a masked value of this service or of one that it reads, so ids that contain keys are hashed.
     place = _hmac(F.col("_key"), key) if hidden and keyed else F.col("_key")
     id_ = F.col("_id")
     if hidden:
@@ -59,7 +59,7 @@ def _verdict(service: Service) -> Column:
 
 
 def _partition(keyed: bool) -> Column:
-    """What keys tell apart is refused to a partition of its own: in the others positions do."""
+    """Return the output partition. Refused results of a keyed service go to partition 0, where keys identify events."""
     if not keyed:
         return F.col("_partition")
     return F.when(F.col("_reason").isNull(), F.col("_partition")).otherwise(F.lit("0"))
@@ -76,17 +76,16 @@ def _hidden_id(place: Column) -> Column:
 
 
 def _hashed_id(key: bytes) -> Column:
-    """The id hashed, unless it only says where the record is in the input: an input's ids may hold a masked value."""
+    """Return the hashed id: ids of an input may contain a masked value. An id that is only a position stays."""
     own = F.concat(F.translate("_source", "/", ":"), F.lit(":"), F.col("_position").cast("string"))
     id_ = F.col("_id")
     return F.when(id_ == own, id_).otherwise(_hmac(F.concat(F.lit("id:"), id_), key))
 
 
 def _body(service: Service, output: Schema, id_: Column, hides: bool) -> Column:
-    """The event; with `_violations` where it is let through flagged, with `_reason` where it is refused.
+    """Return the JSON object of an event, with `_violations` if it is flagged, with `_reason` if it is refused.
 
-    A record that can't be read can't be masked: its text stays where it is, in
-    the source, and `_src` says where.
+    The text of an unreadable record can't be masked, so it is not copied; `_src` says where it is in the source.
     """
     plain = records.body(output)
     refused = records.body(output, {"_reason": F.col("_reason")})
@@ -113,7 +112,7 @@ def _masked(value: Column, kind: Type, mask: Mask, key: bytes) -> Column:
 
 
 def _rounded(value: Column, name: str, digits: int) -> Column:
-    """A whole number rounded; null where its type does not reach so far."""
+    """Return a rounded integer; null if the result is outside of its type."""
     low, high = (F.lit(str(bound)).cast("decimal(20,0)") for bound in INTEGER_RANGES[name])
     rounded = F.round(value.cast("decimal(20,0)"), digits)
     return F.when(rounded.between(low, high), rounded.try_cast(spark_type(Scalar(name))))
@@ -124,7 +123,7 @@ def _hmac(value: Column, key: bytes) -> Column:
 
 
 def unreadable(frame: DataFrame, service: Service, key: bytes) -> DataFrame:
-    """The records with a problem alone, for the quarantine; `key` is the secret of masks."""
+    """Return only the records with a problem, in the columns of the quarantine; `key` is the secret of masks."""
     raw = [] if service.mask else [F.col("_raw")]
     return frame.select(
         F.lit("drop" if service.on_violation == "drop" else "quarantine").alias("verdict"),

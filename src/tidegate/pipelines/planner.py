@@ -1,4 +1,4 @@
-"""Which of Spark's modes a service runs in, and why."""
+"""Chooses the mode of Spark in which a service runs, with the reason."""
 
 from __future__ import annotations
 
@@ -41,29 +41,28 @@ class Plan:
     mode: Mode
     reason: str
     stateful: bool
-    """Whether it keeps a state: then it recovers from Spark's checkpoint, else from its own output."""
+    """True if it has state. It then recovers from Spark's checkpoint, otherwise from its own output."""
     keyed: bool
-    """True if key and revision identify an event, and not the position of its source."""
+    """True if an output event is identified by key and revision; False: by the position of its source record."""
     revised: bool
     """True if a later event with a higher revision may replace an event."""
     output: Literal["append", "update"]
     refusing: Mode
-    """The mode of the query beside a keyed service in micro-batches, which sorts out the records that can't be read."""
+    """The mode of the second query of a keyed service in micro-batches, which quarantines unreadable records."""
     stages: int = 0
-    """How many stages of the state engine it has; 0 in micro-batches, where Spark's own operators keep the state."""
+    """Number of stages of the state engine; 0 in micro-batches, where Spark's own operators have the state."""
 
     @property
     def identity(self) -> Literal["position", "key", "revision"]:
-        """How a writer tells its events apart."""
+        """How a writer recognises an event that it has written already."""
         return "position" if not self.keyed else "revision" if self.revised else "key"
 
 
 def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacle: str = "") -> Plan:
-    """Choose: real-time wherever it can do all that the service asks.
+    """Choose real-time mode if all operators and constraints of the service run in it; otherwise micro-batches.
 
-    `schemas` are those before each operator, `output` is the last with the
-    service's constraints. `obstacle` says why nothing can run in real-time mode
-    here; empty where it can.
+    `schemas` are the schemas before each operator, `output` is the last one, with the constraints of the service.
+    `obstacle` is the reason why real-time mode is not available here; empty if it is.
     """
     steps = list(zip(service.pipeline, schemas, strict=True))
     refusing: Mode = "micro-batch" if obstacle else "real-time"
@@ -98,7 +97,7 @@ def _emits_updates(operator: Operator) -> bool:
 
 
 def _obstacle(operator: Operator, schema: Schema) -> str:
-    """Why an operator can't run in real-time mode; nothing where it can."""
+    """Return why an operator can't run in real-time mode; empty if it can."""
     match operator:
         case FilterOperator() if not filtering.is_native(operator, schema):
             return f"filter {operator.text!r} has no exact native form, so Python evaluates it"
@@ -118,7 +117,7 @@ def _has_final_windows(operator: Operator) -> bool:
 
 
 def is_native(operator: Operator) -> bool:
-    """Return whether Spark's own operators can do it in micro-batches."""
+    """Return True if an operator can run on Spark's own operators in micro-batches."""
     match operator:
         case Lookup() | Previous() | PatternOperator():
             return False

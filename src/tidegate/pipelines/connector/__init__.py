@@ -1,5 +1,4 @@
-"""Tidegate's source and writer for Spark, in Java, and what compiles them.
+"""Tidegate's source, writer and state engine for Spark, in Java, and the code that compiles them.
 
-The only code that is not Python: real-time mode takes no Python source, and a
-Python writer holds rows back for seconds.
+They are in Java because real-time mode accepts no Python source, and a Python writer holds rows back for seconds.
 """

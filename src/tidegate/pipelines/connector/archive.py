@@ -1,7 +1,7 @@
-"""An archive of Spark's classes, which the JVM maps instead of loading and checking each: some seconds of every start.
+"""An archive of Spark's classes (class data sharing). The JVM maps it, which makes each start some seconds shorter.
 
-Made once, at set-up, for one JVM and the very jars of one Spark; where it is
-missing or the JVM refuses it, Spark starts without it, and nothing is said.
+`make setup` creates it for one JVM and the jars of one Spark. If it is missing or the JVM refuses it, Spark starts
+without it and without a message.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ services:
 
 
 def _folder() -> Path:
-    """In the environment that the jars are of, so that it goes when they go."""
+    """Return the folder of the archive: in the Python environment of the jars, so that both are deleted together."""
     return Path(sys.prefix, "share", "tidegate")

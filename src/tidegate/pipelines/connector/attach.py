@@ -1,7 +1,7 @@
-"""The calls into PySpark that are not its public interface, all of them.
+"""All calls of PySpark's private interface.
 
-Python has no way to hand Spark a Java writer, or to see why a query ended but
-for a stack trace. Tests hold these to the pinned version.
+PySpark has no public way to pass a Java writer to Spark, or to get the cause of a failed query other than as a stack
+trace. Tests run every call against the pinned version.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def java(spark: SparkSession, name: str) -> Any:
-    """A class of the connector in the driver's JVM, or a static method: `ServiceWriter`, `Metrics.snapshot`.
+    """Return a class or a static method of the connector in the driver's JVM: `ServiceWriter`, `Metrics.snapshot`.
 
-    Each is looked up once: the JVM goes through hundreds of jars for a name in a package that is not Spark's.
+    Results are cached, because a lookup searches hundreds of jars.
     """
     return _looked_up(spark._jvm, name)
 
@@ -32,26 +32,26 @@ def _looked_up(jvm: Any, name: str) -> Any:
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the driver's JVM, unless there is one, with these settings on its command line and no others.
+    """Start the driver's JVM with only these settings on its command line, which all users of the machine can read.
 
-    A session that is built in it takes all of its settings from memory, where others can't read them.
+    Does nothing if it runs already. Other settings are passed to the session in memory.
     """
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
 def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:
-    """Let a query run in real-time mode, with a checkpoint every so often; PySpark's types do not know it yet."""
+    """Return a writer with the real-time trigger, which PySpark's stubs lack. `epoch` is the checkpoint interval."""
     return writer.trigger(realTime=epoch)  # type: ignore[call-overload, no-any-return]
 
 
 def start(writer: DataStreamWriter, checkpoint: Path, java_writer: Any) -> StreamingQuery:
-    """Start a query that hands its rows to a Java `ForeachWriter`."""
+    """Start a query that passes its rows to a Java `ForeachWriter`."""
     checkpointed = writer.option("checkpointLocation", str(checkpoint))
     return StreamingQuery(checkpointed._jwrite.foreach(java_writer).start())
 
 
 def cause(query: StreamingQuery) -> str | None:
-    """Why a query ended, in a line or two; None where it did not, or was stopped."""
+    """Return why a query failed, in a line or two; None if it runs or was stopped."""
     exception = query._jsq.exception()
     if not exception.isDefined():
         return None
@@ -67,7 +67,7 @@ def cause(query: StreamingQuery) -> str | None:
 
 
 def _raised(lines: Sequence[str]) -> str:
-    """What Python raised in a call from the JVM, of a stack trace: its last line that is not indented.
+    """Return the Python exception in a stack trace of a call from the JVM: the last line that is not indented.
 
     >>> _raised(["Return Message: Traceback (most recent call last):", "  File ...", "a.b.Full: no room"])
     'Full: no room'
@@ -78,7 +78,7 @@ def _raised(lines: Sequence[str]) -> str:
 
 
 def spark_plan(frame: DataFrame) -> str:
-    """What Spark's optimizer makes of a frame that is no stream."""
+    """Return the optimized plan of a batch frame as text."""
     return str(frame._jdf.queryExecution().optimizedPlan().toString())
 
 

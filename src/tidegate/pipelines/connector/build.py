@@ -1,10 +1,11 @@
-"""Compiles the Java of this folder to three jars, once for each content.
+"""Compiles the Java sources next to this module to three jars.
 
-A wheel carries the jars. In a checkout `javac` makes them, against Spark's own
-jars; a name holds a hash of all that went in, so that a stale one is never
-taken for it. What needs Kafka's client is a jar of its own: the embedded log
-has neither. So is what keeps the embedded profile on loopback: it must be on the
-JVM's own class path, where Netty looks for it.
+A wheel contains the jars. In a checkout `javac` compiles them against Spark's jars. The file name contains a hash of
+the sources and versions, so an outdated jar is never used. The jars are:
+
+- the connector
+- its Kafka part, which needs Kafka's client; the embedded log needs neither
+- the class that keeps Spark's shuffle on loopback; it must be on the class path of the JVM, where Netty looks for it
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tidegate.pipelines.connector import maven
 _HERE = Path(__file__).parent
 _RELEASE = "17"
 _BRIEFLY = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
-"""A compiler that lives for seconds: to compile itself well costs it as much again as all else that it does."""
+"""`javac` runs for seconds only: optimizing its own code would double that time."""
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 
@@ -68,22 +69,22 @@ def kafka_jars() -> list[Path]:
 
 
 def compile_kafka_to(target: Path) -> Path:
-    """Compile our Kafka part to a jar."""
+    """Compile the Kafka part of the connector to a jar."""
     return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(cache())], target)
 
 
 def loopback_jar() -> Path:
-    """Give the jar that binds Netty's servers to loopback, compiled now if it must be."""
+    """Return the jar that binds Netty's servers to loopback. Compiles it if it does not exist."""
     return _found(_loopback_name()) or compile_loopback_to(cache() / _loopback_name())
 
 
 def compile_loopback_to(target: Path) -> Path:
-    """Compile what binds Netty's servers to loopback to a jar."""
+    """Compile the class that binds Netty's servers to loopback to a jar."""
     return _compile(_sources(_LOOPBACK_SOURCES), [], target, services=_LOOPBACK_SOURCES / "META-INF")
 
 
 def package() -> list[Path]:
-    """Compile all jars to where a wheel takes them from."""
+    """Compile all jars into the folder that a wheel is built from. Returns their paths."""
     for stale in _HERE.glob("*.jar"):
         stale.unlink()
     return [
@@ -94,7 +95,10 @@ def package() -> list[Path]:
 
 
 def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path, services: Path | None = None) -> Path:
-    """`services`: a folder META-INF for `ServiceLoader`, which the jar holds too."""
+    """Compile sources to a jar. `services` is a folder META-INF for `ServiceLoader` that the jar contains too.
+
+    Raises an `EnvironmentProblem` if there is no `javac`, or the sources do not compile.
+    """
     javac = compiler()
     if javac is None:
         raise EnvironmentProblem(
@@ -157,13 +161,13 @@ def _content_hash(needed: str, *folders: Path) -> str:
 
 
 def compiler() -> str | None:
-    """The `javac` of JAVA_HOME, else that on PATH."""
+    """Return the `javac` of JAVA_HOME, or else that on PATH; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "javac")) if home else "javac")
 
 
 def spark_jars() -> Path:
-    """The folder of Spark's own jars."""
+    """Return the folder of Spark's own jars."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EnvironmentProblem("pyspark is not installed: pip install 'tidegate[spark]'")

@@ -1,9 +1,8 @@
-"""Jars that no Python package carries, fetched by Maven into a cache.
+"""Fetches jars that no Python package contains, with Maven, into a cache.
 
-A cluster's log is Kafka, and its client is not in pyspark. Maven is asked once;
-what the cache has is taken from there. Which repository it asks is Maven's own
-setting, so nothing is trusted for where it came from: every jar must have the
-SHA-256 that is pinned for its name, each time it is used.
+A log in Kafka needs Kafka's Java client, which is not part of pyspark. Each artifact is fetched once. Maven's settings
+decide from which repository, so the origin of a jar is not trusted: each time it is used, it must have the SHA-256 that
+is pinned for its name.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from pathlib import Path
 from tidegate.errors import EnvironmentProblem
 
 FETCH_TIMEOUT_S = 300.0
-"""A first fetch brings Maven's own plugins too."""
+"""Long, because the first fetch also downloads Maven's own plugins."""
 
 KAFKA_CLIENTS = "org.apache.kafka:kafka-clients:3.9.2"
-"""Of the broker that the tests run; it speaks with every broker since 0.10."""
+"""The version of the broker in the tests. It works with every broker since 0.10."""
 
 CHECKSUMS = Path(__file__).with_name("jars.sha256")
 """SHA-256 of each jar that we fetch, as `sha256sum` writes and checks them."""
@@ -118,7 +117,7 @@ def _copy_dependencies(artifact: str, pom: Path, into: Path) -> None:
 
 
 def _without_version(jar: Path) -> str:
-    """An artifact's name.
+    """Return the name of an artifact, without its version.
 
     >>> _without_version(Path("lz4-java-1.10.1.jar")), _without_version(Path("spark-sql_2.13-4.3.0.jar"))
     ('lz4-java', 'spark-sql_2.13')
