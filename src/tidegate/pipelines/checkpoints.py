@@ -36,7 +36,7 @@ class StateForm:
     layouts: tuple[StateLayout, ...]
 
     def change_from(self, old: StateForm | None) -> StateChange:
-        """Say what becomes of a state of another form; None: its form is not known."""
+        """Return what happens to a state of another form; None: its form is not known."""
         if old is None:
             return StateChange("starts anew", ("an earlier release of Tidegate wrote the state",))
         if old.mode != self.mode:
@@ -74,7 +74,7 @@ class Checkpoints:
         return positions
 
     def save_positions(self, service: str, version: int, positions: Positions) -> None:
-        """Write down where a version begins. From then on it has begun."""
+        """Store where a version begins. After that it counts as begun."""
         write_json(self.version_folder(service, version) / "begin.json", positions)
 
     def reached(self, service: str) -> Positions:
@@ -82,11 +82,11 @@ class Checkpoints:
         return read_json(self._root / service / "reached.json") or {}
 
     def save_reached(self, service: str, positions: Positions) -> None:
-        """Write down how far a service with state has read."""
+        """Store how far a service with state has read."""
         write_json(self._root / service / "reached.json", positions)
 
     def drop_reached(self, service: str) -> None:
-        """Forget how far a service had read."""
+        """Delete the stored position of a service."""
         (self._root / service / "reached.json").unlink(missing_ok=True)
 
     def versions(self, service: str) -> list[int]:
@@ -120,7 +120,7 @@ class Checkpoints:
         return self.main(service, version).exists()
 
     def adapt_paths(self, service: str, version: int) -> None:
-        """Let a checkpoint that was copied or moved here name its own files: Spark keeps absolute paths to schemas."""
+        """Correct the absolute paths in a checkpoint that was copied or moved: Spark stores those of state schemas."""
         main = self.main(service, version).absolute()
         for file in main.glob("state/*/_metadata/v2/[0-9]*"):
             old = file.read_text()
@@ -146,7 +146,7 @@ class Checkpoints:
         return (begun.stat().st_mtime_ns if begun.exists() else time.time_ns()) // 1_000
 
     def forget(self, service: str) -> None:
-        """Delete everything that is kept of a service."""
+        """Delete all files of a service."""
         shutil.rmtree(self._root / service, ignore_errors=True)
 
 

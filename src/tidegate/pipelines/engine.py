@@ -259,7 +259,7 @@ class Engine:
         return newest
 
     def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
-        """Return the start offsets in a stream that no version has read. Other partitions start at their oldest record."""
+        """Return the start offsets in a stream that no version has read. Absent partitions start at the oldest."""
         if beginning is None:
             return dict(self._log.end(stream).offsets)
         if not beginning.cursor:

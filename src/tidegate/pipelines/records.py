@@ -112,7 +112,7 @@ def _with_ticks(frame: DataFrame, service: str, max_ahead_s: float | None) -> Da
     place = (F.lit(service), F.col("_source"), F.col("_position"))
     clock = F.call_function("tidegate_clock", *place, F.col("tick"), F.col("caught_up"), time)
     ticked = refused.withColumn("_ticking", clock).withColumnRenamed("tick", "_tick").drop("caught_up")
-    # A problem that was only found here must not stand for the time of the event.
+    # Do not use the time of a record that was refused just now.
     return ticked.withColumn("_clock", F.when(F.col("_problem").isNull(), F.col("_clock")).otherwise(_arrival()))
 
 

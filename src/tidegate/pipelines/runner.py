@@ -61,7 +61,7 @@ class Runner:
         self._catalog = CatalogWriter(log)
 
     def step(self) -> None:
-        """Compare the registry with the queries once, and do what is due. Never raises."""
+        """Reconcile the queries with the registry once: start, update and stop what differs. Never raises."""
         self._guard.run("the registry can't be read", self._reconcile)
         for name, service in list(self._services.items()):
             try:

@@ -1,6 +1,6 @@
 """Named copies of the state of a service, so that an upgrade can be undone.
 
-A snapshot holds Spark's checkpoint at its last commit, and what the engine has written down beside it. Files of a
+A snapshot contains Spark's checkpoint at its last commit, and the files that the engine stores next to it. Files of a
 checkpoint never change once they are complete, so a snapshot links them where it can. It can be made while the service
 runs.
 """
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StateSnapshot:
     """A saved state."""
 
     service: str
@@ -40,7 +40,7 @@ class StateSnapshots:
     def __init__(self, root: Path, checkpoints: Path) -> None:
         self._root, self._checkpoints = root, Checkpoints(checkpoints)
 
-    def save(self, service: str, name: str, now: datetime) -> Snapshot:
+    def save(self, service: str, name: str, now: datetime) -> StateSnapshot:
         """Save the state of a service under a name that is not taken.
 
         Raises `EnvironmentProblem` if the service has no state that was committed, or the name can't be used.
@@ -67,16 +67,16 @@ class StateSnapshots:
         new.rename(target)
         return self._snapshot(target)
 
-    def list(self, service: str | None = None) -> list[Snapshot]:
+    def list(self, service: str | None = None) -> list[StateSnapshot]:
         """Return all snapshots, or those of one service, oldest first."""
         snapshots = [self._snapshot(file.parent) for file in self._root.glob(f"{service or '*'}/*/snapshot.json")]
         return sorted(snapshots, key=lambda each: each.saved_at)
 
-    def restore(self, service: str, name: str) -> Snapshot:
-        """Put a state back in the place of the present one. The service must not run.
+    def restore(self, service: str, name: str) -> StateSnapshot:
+        """Replace the state of a service by that of a snapshot. The service must not run.
 
-        The service then reads on from where it was when the snapshot was made, with whatever version is registered, if
-        that version can go on with the state. Raises `EnvironmentProblem` if there is no such snapshot.
+        At its next start the service resumes at the position of the snapshot, if the registered version can use the
+        state. Raises `EnvironmentProblem` if there is no such snapshot.
         """
         source = self._root / service / name
         if not _NAME.fullmatch(name) or not (source / "snapshot.json").exists():
@@ -96,11 +96,11 @@ class StateSnapshots:
         self._checkpoints.drop_reached(service)
         return snapshot
 
-    def _snapshot(self, folder: Path) -> Snapshot:
+    def _snapshot(self, folder: Path) -> StateSnapshot:
         document = read_json(folder / "snapshot.json")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         saved_at = datetime.fromisoformat(document["saved_at"]).astimezone(UTC)
-        return Snapshot(folder.parent.name, folder.name, document["version"], saved_at, size)
+        return StateSnapshot(folder.parent.name, folder.name, document["version"], saved_at, size)
 
 
 def _hint(name: str, names: Collection[str]) -> str:
@@ -108,9 +108,9 @@ def _hint(name: str, names: Collection[str]) -> str:
 
 
 def _link_checkpoint(main: Path, target: Path, commit: int) -> None:
-    """Link a checkpoint as it was at a commit, while its query may go on.
+    """Link the files of a checkpoint at a commit. Its query may keep running.
 
-    Spark deletes files of commits that are long past, so a file that is gone is not needed.
+    Spark deletes only files of much older commits, so a file that disappears meanwhile is not needed.
     """
     for log in ("commits", "offsets"):
         for file in (main / log).glob("[0-9]*"):

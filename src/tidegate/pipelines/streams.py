@@ -1,4 +1,4 @@
-"""The protocol of a log on Spark's side: reads streams, writes outputs, and tells where to resume."""
+"""The protocol of a log in Spark: reads streams, writes outputs, and returns the offsets at which to resume."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Streams(Protocol):
         """Start a query that writes a service's events, each once.
 
         `checkpoint` is the folder of Spark's checkpoint, and `since_micros` the time of its last commit.
-        The query makes later results again, and skips those that the output has. `floor` has the end offsets of the
+        The query computes later results again, and skips those that the output has. `floor` has the end offsets of the
         output when this version of the service began.
         """
 
@@ -59,7 +59,7 @@ class Streams(Protocol):
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return the offset at which to resume each partition of a stream, from the last records of an output.
 
-        Partitions of which the output has no records are left out.
+        Partitions without records in the output are absent.
         """
 
     def metrics(self, service: str) -> dict[str, Any]:

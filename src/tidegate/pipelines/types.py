@@ -64,7 +64,7 @@ def _struct(struct: Struct, *, nullable: bool = False) -> spark.StructType:
 def spark_type(kind: Type) -> spark.DataType:
     """Return the Spark type for values of a type.
 
-    The fields of a struct are nullable: Spark refuses to cast what it has read from JSON to a struct whose are not.
+    The fields of a struct are nullable, because Spark refuses to cast parsed JSON to a struct with other fields.
     """
     match kind:
         case Scalar():

@@ -16,7 +16,7 @@ from tidegate.cli.data_folder.home import Home
 from tidegate.cli.input import options
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.pipelines.state_snapshots import Snapshot, StateSnapshots
+from tidegate.pipelines.state_snapshots import StateSnapshot, StateSnapshots
 
 app = typer.Typer(help="Save and restore the state of services.", no_args_is_help=True, add_completion=False)
 
@@ -97,7 +97,7 @@ def _need_service(home: Home, service: str) -> None:
         raise EnvironmentProblem(f"no service {service!r}{did_you_mean(service, names)}")
 
 
-def _document(snapshot: Snapshot) -> dict[str, object]:
+def _document(snapshot: StateSnapshot) -> dict[str, object]:
     return {
         "service": snapshot.service,
         "name": snapshot.name,

@@ -1,1 +1,1 @@
-"""Each operator as a function from frame to frame, one module each."""
+"""The Spark side of each operator: one module with `apply`, a function from frame to frame. Starts no query."""

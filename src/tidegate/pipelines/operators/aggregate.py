@@ -16,7 +16,7 @@ from tidegate.services.operators import Aggregate, Aggregation, Incremental, Tim
 
 
 def apply(frame: DataFrame, operator: Aggregate, before: Schema, after: Schema) -> DataFrame:
-    """One event a key and window when it closes, or one at every change."""
+    """Return one event per key and window when the window closes, or one at every change."""
     if isinstance(operator.window, TimeWindow):
         return _in_time(frame, operator, operator.window, before, after)
     arrays = windows.as_arrays(frame, operator.window, operator.by, before)
@@ -39,13 +39,13 @@ def _in_time(frame: DataFrame, operator: Aggregate, window: TimeWindow, before: 
 
 
 def apply_running(frame: DataFrame, operator: Incremental, before: Schema, after: Schema) -> DataFrame:
-    """Aggregate all events so far; one event at every change."""
+    """Aggregate all events so far. Returns one event per key at every change."""
     grouped = frame.groupBy(*(col(name) for name in operator.by)).agg(
         *_grouped(operator.aggregations, before),
         F.min("_time").alias("window_start"),
         F.max("_time").alias("window_end"),
     )
-    # Without keys a micro-batch of no events, such as the first, has a group too.
+    # Without keys, an empty micro-batch, such as the first one, has a group too.
     opened = grouped.where(F.col("_count") > 0).select("*", F.col("window_end").alias("_clock"))
     return _events(opened, windows.key_text(operator.by), True, _attributes(operator.aggregations, before, after))
 
@@ -56,7 +56,7 @@ def _grouped(aggregations: Sequence[Aggregation], before: Schema) -> list[Column
 
 
 def _events(frame: DataFrame, place: Column, updates: bool, attributes: dict[str, Column]) -> DataFrame:
-    """Give groups the columns that a frame of events has."""
+    """Return groups with the columns that every frame of events has."""
     own: dict[str, Column] = {
         "_key": place,
         "_revision": F.col("_count") if updates else F.lit(0).cast("long"),
@@ -69,7 +69,7 @@ def _events(frame: DataFrame, place: Column, updates: bool, attributes: dict[str
 def over_arrays(
     aggregations: Sequence[Aggregation], before: Schema, after: Schema, named: dict[str, Column]
 ) -> dict[str, Column]:
-    """The output's attributes for a window whose events are the array `_events`; `named` are those not aggregated."""
+    """Return the output attributes of a window, from the array `_events`; `named` are those that are not aggregated."""
     columns = dict(named)
     for aggregation in aggregations:
         value = _over_array(aggregation, before)
@@ -81,7 +81,7 @@ def over_arrays(
 
 
 def _attributes(aggregations: Sequence[Aggregation], before: Schema, after: Schema) -> dict[str, Column]:
-    """The output's attributes: keys and the window as they are, then what was aggregated."""
+    """Return the output attributes: the keys, the window, and the aggregated values."""
     columns: dict[str, Column] = {}
     for n, aggregation in enumerate(aggregations):
         if aggregation.name is not None:
@@ -150,12 +150,12 @@ def _over_array(aggregation: Aggregation, before: Schema) -> Column:
 
 
 def _place(event: Column) -> Column:
-    """Where an event comes from: orders events of the same time."""
+    """Return the position of an event in its source, which orders events of the same time."""
     return F.struct(event["_source"], event["_position"], event["_child"])
 
 
 def _deviation(values: Column) -> Column:
-    """The standard deviation of a sample; null for fewer than two values."""
+    """Return the sample standard deviation; null for fewer than two values."""
     count = F.size(values).cast("double")
     mean = F.aggregate(values, F.lit(0.0), lambda total, value: total + value) / count
     squares = F.aggregate(values, F.lit(0.0), lambda total, value: total + (value - mean) * (value - mean))
@@ -163,7 +163,7 @@ def _deviation(values: Column) -> Column:
 
 
 def _percentile(values: Column, share: float) -> Column:
-    """The least value such that at least a share of all values is not above it."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     rank = F.greatest(F.ceil(F.size(values) * F.lit(share)).cast("int"), F.lit(1))
     return F.when(F.size(values) > 0, F.get(F.array_sort(values), rank - 1))
 
@@ -175,7 +175,7 @@ def _type(aggregation: Aggregation, before: Schema) -> Type:
 
 
 def _summand(value: Column, kind: Type) -> Column:
-    """What is added up: wide, so that a total does not depend on what was added first."""
+    """Return a value in a type so wide that a sum does not depend on the order of the values."""
     return value.cast("decimal(20,0)") if str(kind) in ("int64", "uint64") else value
 
 

@@ -23,9 +23,10 @@ Function = Callable[..., Iterable[pa.RecordBatch]]
 
 
 def apply(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
-    """Hand the events to the function, batch by batch or window by window; `target` is its import path.
+    """Call the function with batches of events, or with the events of each window. `target` is its import path.
 
-    Imports it here too, in the driver: what can't be imported fails before a task starts.
+    The driver imports it too, so that a function that can't be imported fails before a task starts: raises a
+    `ServiceError`.
     """
     import_function(target, operator.function)
     if operator.window is None:
@@ -62,7 +63,7 @@ def _children(
     attributes: list[str],
     own: list[str],
 ) -> pa.RecordBatch:
-    """Call the function with one batch, and tell of each row it gives which event it comes from."""
+    """Call the function with one batch, and give each row of its result the position and ids of its event."""
     results = list(function(iter([batch.select([*attributes, "_id", "_time"])]), **operator.options))
     ids = batch.column("_id").to_pylist()
     parents = _parents(results, ids, operator)
@@ -82,7 +83,7 @@ def _children(
 
 
 def _parents(results: list[pa.RecordBatch], ids: list[str], operator: operators.Custom) -> list[int]:
-    """Tell of each row which event it comes from: by `_id`, or by place where there are as many."""
+    """Return the event of each row, as an index: by `_id`, or without ids by position if there are as many rows."""
     if not any("_id" in result.schema.names for result in results):
         size = sum(result.num_rows for result in results)
         if size not in (0, len(ids)):

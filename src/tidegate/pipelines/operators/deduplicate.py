@@ -1,4 +1,4 @@
-"""`deduplicate`: let each event through once."""
+"""`deduplicate`: keeps the first of several equal events."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tidegate.services import operators
 
 
 def by_time(operator: operators.Deduplicate, schema: Schema) -> bool:
-    """Whether two of a kind have the same event time: then real-time mode can do it."""
+    """Return True if duplicates always have the same event time."""
     return not operator.by or schema.event_time in operator.by
 
 
 def apply(frame: DataFrame, operator: operators.Deduplicate, schema: Schema) -> DataFrame:
-    """Drop what was there already; each state is kept for `within_s` of event time."""
+    """Drop events that equal an earlier one. Keys are kept for `within_s` of event time."""
     timed = windows.watermark(frame, operator.within_s)
     keys = list(operator.by) or ["_id"]
     if by_time(operator, schema):

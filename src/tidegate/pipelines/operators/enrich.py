@@ -1,4 +1,4 @@
-"""`enrich`: add the columns of a static table."""
+"""`enrich`: adds the columns of a static table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.services import operators, tables
 from tidegate.services.definitions import Origin
 
 _DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver"}
-"""By the beginning of a URL; any other has to be on the class path."""
+"""JDBC driver by the beginning of a URL. Others must be on the class path."""
 
 
 def apply(
@@ -26,7 +26,7 @@ def apply(
     resources: RunnerResources,
     origin: Origin,
 ) -> DataFrame:
-    """Join with the table, which every task holds; of several rows with one key the first is taken."""
+    """Join with the table, which is broadcast to every task. Of several rows with one key the first is used."""
     table = _read(frame, operator.table, resources, origin)
     added = [field for field in after.root if before.root.get(field.name) is None]
     on_fields = [field for field in before.root if field.name in operator.on]
@@ -79,11 +79,11 @@ def _read(frame: DataFrame, table: operators.Table, resources: RunnerResources, 
         return _confined(spark, table, resources)
     if table.url is not None:
         reader = spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table))
-        # Java looks for drivers where it began, not among the jars that a session was given: so by name.
+        # Java searches the class path of the JVM for drivers, not the jars of a session, so the driver is named.
         driver = next((name for start, name in _DRIVERS.items() if table.url.startswith(start)), None)
         return (reader.option("driver", driver) if driver else reader).load()
     if tables.table_format(table) == "parquet":
         return spark.read.parquet(str(table.path))
-    # As everyone writes CSV: a quote inside quotes is doubled, and a value may have several lines.
+    # RFC 4180: a quote inside quotes is doubled, and a value may contain line breaks.
     rows = spark.read.csv(str(table.path), header=True, escape='"', multiLine=True)
     return rows.toDF(*(name.strip() for name in rows.columns))

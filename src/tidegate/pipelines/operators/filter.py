@@ -1,4 +1,4 @@
-"""`filter`: keep the events that match."""
+"""`filter`: keeps the events that match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.services import operators
 
 
 def is_native(operator: operators.FilterOperator, schema: Schema) -> bool:
-    """Whether Spark evaluates it by itself, without Python."""
+    """Return True if Spark evaluates the filter natively, without Python."""
     try:
         truth(_filter(operator, schema))
     except FilterNotNative:

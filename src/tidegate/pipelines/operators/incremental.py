@@ -1,4 +1,4 @@
-"""`incremental`: aggregates that go on across windows."""
+"""`incremental`: aggregates over all events so far, across windows."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Running:
     counts: dict[str, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     least: dict[str, list[Any]] = field(default_factory=dict)
-    """Rank, id, event."""
+    """By attribute: rank, id and event of the smallest value."""
     greatest: dict[str, list[Any]] = field(default_factory=dict)
     arrived: int = 0
 
     @classmethod
     def of(cls, event: Mapping[str, Any], kinds: Mapping[str, Type]) -> Running:
-        """The aggregates of one event; `kinds` are the types of what is aggregated."""
+        """Return the aggregates of one event; `kinds` are the types of the aggregated attributes."""
         values = {name: event[name] for name in kinds if event[name] is not None}
         entries = {name: [_rank(value, kinds[name]), event["_id"], event] for name, value in values.items()}
         numbers = {name: _number(value) for name, value in values.items() if kinds[name].kind in ("int", "float")}
         return cls(1, dict.fromkeys(values, 1), numbers, entries, dict(entries), event["_arrived"])
 
     def join(self, later: Running) -> None:
-        """Take in what another has seen."""
+        """Add the aggregates of later events."""
         self.count += later.count
         self.arrived = max(self.arrived, later.arrived)
         for name, n in later.counts.items():
@@ -60,7 +60,7 @@ class Running:
             self.greatest[name] = max(entry, self.greatest.get(name, entry), key=_order)
 
     def result(self, aggregations: Sequence[Aggregation]) -> dict[str, Any]:
-        """The attributes that an output event has of it."""
+        """Return the attributes of an output event."""
         values: dict[str, Any] = {}
         for aggregation in aggregations:
             if aggregation.attribute is None:
@@ -83,12 +83,12 @@ class Running:
 
 
 def _order(entry: list[Any]) -> list[Any]:
-    """By rank, then by id, so that the outcome does not depend on the order of events."""
+    """Return the sort key of an entry: rank, then id, so that the order of events does not matter."""
     return entry[:2]
 
 
 def _rank(value: Any, kind: Type) -> Any:
-    """What values are ordered by: enums by position, NaN above all numbers."""
+    """Return the sort key of a value: enums by position, NaN above all numbers."""
     if isinstance(kind, Enum):
         return kind.labels.index(value)
     if kind.kind == "float":
@@ -98,12 +98,12 @@ def _rank(value: Any, kind: Type) -> Any:
 
 
 def _number(value: Any) -> float:
-    """A number as Spark writes it: NaN and the infinities are texts."""
+    """Parse a number in Spark's JSON, in which NaN and infinities are texts."""
     return float(value) if isinstance(value, str) else value
 
 
 def apply(frame: DataFrame, operator: Incremental, before: Schema, after: Schema) -> DataFrame:
-    """At every change, or at the end of each window: the aggregates over all events so far."""
+    """Return the aggregates over all events so far, at every change or at the end of each window."""
     if operator.window is None:
         return aggregate.apply_running(frame, operator, before, after)
     assert isinstance(operator.window, TimeWindow)  # only the state engine has windows by count
@@ -113,7 +113,7 @@ def apply(frame: DataFrame, operator: Incremental, before: Schema, after: Schema
 def _at_windows(
     frame: DataFrame, operator: Incremental, window: TimeWindow, before: Schema, after: Schema
 ) -> DataFrame:
-    """Native aggregates end with their window, so what goes on is kept in a state of our own, as JSON."""
+    """Aggregate across windows. Spark's aggregates end with their window, so our own state has the totals, as JSON."""
     micros = round(window.slide_s * 1e6)
     moment = F.unix_micros("_clock")
     own = ["_id", "_arrived"]

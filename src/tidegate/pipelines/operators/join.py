@@ -1,4 +1,4 @@
-"""`join`: pairs of events of two streams, close in time."""
+"""`join`: pairs events of two streams that are close in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.services import schema_inference as shapes
 def apply(
     left: DataFrame, right: DataFrame, operator: operators.Join, schemas: tuple[Schema, Schema], right_name: str
 ) -> DataFrame:
-    """Pair what agrees on the attributes and lies at most `within_s` apart; each pair once it is complete."""
+    """Return pairs of events that agree on the attributes and are at most `within_s` apart, each pair once."""
     ours, theirs = schemas
     a = windows.watermark(left, operator.lateness_s).alias("a")
     b = windows.watermark(right, operator.lateness_s).alias("b")

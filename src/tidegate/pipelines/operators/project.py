@@ -1,4 +1,4 @@
-"""`project`: select, rename, compute, with defaults."""
+"""`project`: selects, renames and computes attributes, with defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.services import expressions, operators
 
 
 def apply(frame: DataFrame, operator: operators.Project, before: Schema, after: Schema) -> DataFrame:
-    """Give each event the attributes of the projection, the kept ones first."""
+    """Return events with the attributes of the projection, the kept ones first."""
     attributes = {field.name for field in before.root}
     own = [name for name in frame.columns if name not in attributes]
     columns = [

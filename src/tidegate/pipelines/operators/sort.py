@@ -1,4 +1,4 @@
-"""`sort`: the events of each window, in order."""
+"""`sort`: emits the events of each window in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tidegate.services import operators
 
 
 def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFrame:
-    """Give the events of a window one after the other when it closes; missing values come last."""
+    """Return the events of a window in order when it closes; missing values are last."""
     arrays = windows.as_arrays(frame, operator.window, (), schema)
     ordered = F.array_sort("_events", lambda a, b: compare(operator.by, schema, a, b))
     rows = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in schema.root}
-    # The window's own mark, not its end: windows by count may end at the same time.
+    # The number of the window, not its end: several windows by count may end at the same time.
     place = F.concat(F.col("_event._id"), F.expr("substring(_key, 2)"))
     own = {
         "_id": place,
@@ -31,7 +31,7 @@ def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFra
 
 
 def compare(by: tuple[operators.SortKey, ...], schema: Schema, a: Column, b: Column) -> Column:
-    """Negative, zero or positive: by each attribute in turn, then as the events came."""
+    """Return a negative number, zero or a positive number: compares attribute by attribute, then order of arrival."""
     outcome = F.lit(0)
     for key in reversed(by):
         field = schema.root.get(key.attribute)

@@ -1,4 +1,4 @@
-"""What all operators over windows share: the watermark, keys, and windows as arrays of events."""
+"""Shared by all operators over windows: the watermark, keys, and windows as arrays of events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATE = "rows string"
 
 
 def watermark(frame: DataFrame, lateness_s: float) -> DataFrame:
-    """Let the event time be watched, once a pipeline: Spark takes no second watermark."""
+    """Return the frame with a watermark on `_clock`, unless it has one: Spark accepts one per pipeline."""
     field = frame.schema["_clock"]
     if "spark.watermarkDelayMs" in (field.metadata or {}):
         return frame
@@ -32,7 +32,7 @@ def watermark(frame: DataFrame, lateness_s: float) -> DataFrame:
 
 
 def in_time(window: TimeWindow) -> Column:
-    """The windows that an event falls into."""
+    """Return a column with the windows that contain an event."""
     return F.window("_clock", _span(window.length_s), _span(window.slide_s))
 
 
@@ -41,13 +41,13 @@ def _span(seconds: float) -> str:
 
 
 def key_text(by: Sequence[str]) -> Column:
-    """The values of the keys as one text, safe inside an id."""
+    """Return the values of the key attributes as one text, with separators of ids escaped."""
     parts = [F.coalesce(escaped(col(name).cast("string"), "%#@|"), F.lit("%00")) for name in by]
     return F.concat_ws("|", *parts) if parts else F.lit("*")
 
 
 def key_value(key: Column, number: int, kind: Type) -> Column:
-    """The value of one attribute of what `key_text` wrote."""
+    """Return the value of one attribute in a text of `key_text`; null if it was missing."""
     text = F.get(F.split(key, r"\|"), F.lit(number))
     value = text
     for mark in reversed("%#@|"):
@@ -56,24 +56,24 @@ def key_value(key: Column, number: int, kind: Type) -> Column:
 
 
 def escaped(text: Column, marks: str) -> Column:
-    """A text without some marks, `%` the first of them, and no other text the same."""
+    """Percent-encode these characters of a text. `marks` begins with `%`, so that different texts stay different."""
     for mark in marks:
         text = F.replace(text, F.lit(mark), F.lit(f"%{ord(mark):02X}"))
     return text
 
 
 def rank(value: Column, kind: Type) -> Column:
-    """What values are ordered by: enums by the position of their label."""
+    """Return the sort key of a value: for enums the position of the label."""
     return F.array_position(F.array(*map(F.lit, kind.labels)), value) if isinstance(kind, Enum) else value
 
 
 def time_text(moment: Column) -> Column:
-    """A moment as ids hold it."""
+    """Return a time as it is written in ids."""
     return F.date_format(moment, TIME_FORMAT)
 
 
 def as_arrays(frame: DataFrame, window: Window, by: Sequence[str], schema: Schema) -> DataFrame:
-    """One row a key and window: the keys, `window_start`, `window_end`, `_key`, and `_events` in their order."""
+    """Return one row per key and window: the keys, `window_start`, `window_end`, `_key`, and `_events` in order."""
     match window:
         case TimeWindow():
             return _time_arrays(frame, window, by, schema)
@@ -105,10 +105,10 @@ def _time_arrays(frame: DataFrame, window: TimeWindow, by: Sequence[str], schema
 
 
 def _count_arrays(frame: DataFrame, window: CountWindow, by: Sequence[str], schema: Schema) -> DataFrame:
-    """Windows by count need a memory: the last events of each key, as texts, in Spark's state.
+    """Return the windows by count. The last events of each key are in Spark's state, as texts.
 
-    Events are taken in the order of their source within a batch, which Spark
-    repeats exactly after a failure.
+    The events of a batch are in the order of their source, so that a batch that Spark repeats after a failure has the
+    same result.
     """
     options = {"ignoreNullFields": "false", "timestampFormat": TIME_FORMAT}
     rows = frame.select(
@@ -160,7 +160,7 @@ def _count_arrays(frame: DataFrame, window: CountWindow, by: Sequence[str], sche
 
 
 def results(frame: DataFrame, columns: dict[str, Column], extra: dict[str, Any] | None = None) -> DataFrame:
-    """Give rows of `as_arrays` the columns that a frame of events has, for a result of a whole window."""
+    """Return rows of `as_arrays`, each the result of a window, with the columns that every frame of events has."""
     own: dict[str, Column] = {
         "_id": F.col("_key"),
         "_time": F.col("window_end"),

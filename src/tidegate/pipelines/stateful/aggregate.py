@@ -36,14 +36,14 @@ _EXTREMES = {"min", "max", "first", "last"}
 
 @dataclass(frozen=True)
 class _Planned:
-    """The aggregates as the engine takes them: columns of arguments, and what to do with each."""
+    """The aggregates in the form of the engine: argument columns, and a description of each aggregate."""
 
     arguments: tuple[Column, ...]
     aggregates: list[dict[str, Any]]
 
 
 def apply(flow: Flow, operator: Aggregate | Incremental, after: Schema, stages: Stages) -> Flow:
-    """One event per key and window when it closes, or one at every change."""
+    """Return one event per key and window when the window closes, or one at every change."""
     if isinstance(operator, Aggregate) and isinstance(operator.window, CountWindow):
         result = _by_count(flow, operator, operator.window, after, stages)
     else:
@@ -60,7 +60,7 @@ def _having(flow: Flow, text: str | None, schema: Schema, service: str) -> Flow:
 
 
 def _accumulated(flow: Flow, operator: Aggregate | Incremental, after: Schema, stages: Stages) -> Flow:
-    """The engine keeps running aggregates, not events."""
+    """Add a stage that keeps running aggregates in its state, not events."""
     planned = _planned(operator.aggregations, flow)
     side = Side(flow, windows.key_text(operator.by), F.col("_raw"), planned.arguments)
     settings = {"aggregates": planned.aggregates, "updates": operator.emit == "updates", **_windows(operator)}
@@ -84,12 +84,12 @@ def _accumulated(flow: Flow, operator: Aggregate | Incremental, after: Schema, s
 
 
 def _has_late_updates(operator: Aggregate | Incremental) -> bool:
-    """True if the engine gives the result of a closed window again: not of sessions, nor of totals across windows."""
+    """True if the engine emits the result of a closed window again: not for sessions and totals across windows."""
     return isinstance(operator, Aggregate) and isinstance(operator.window, TimeWindow)
 
 
 def _windows(operator: Aggregate | Incremental) -> dict[str, Any]:
-    """The windows as the engine takes them."""
+    """Return the settings of the engine for the windows of an operator."""
     running = isinstance(operator, Incremental)
     match operator.window:
         case None:
@@ -113,7 +113,7 @@ def _windows(operator: Aggregate | Incremental) -> dict[str, Any]:
 
 
 def _window_key(window: Window | None, *, is_numbered: bool) -> Column:
-    """What tells the windows of all keys apart."""
+    """Return a text that identifies a window of a key."""
     match window:
         case None:
             return F.col("k")
@@ -125,13 +125,13 @@ def _window_key(window: Window | None, *, is_numbered: bool) -> Column:
 
 
 def _clock(window: Window | None) -> Column:
-    """The event time of a result for later windows: inside of its own window, which does not hold its end."""
+    """Return the event time of a result for later operators: inside its window, which does not contain its end."""
     is_timed = isinstance(window, TimeWindow | SessionWindow)
     return F.timestamp_micros(F.col("end") - 1) if is_timed else F.timestamp_micros("end")
 
 
 def _keys(by: Sequence[str], schema: Schema) -> dict[str, Column]:
-    """The attributes that a key was made of."""
+    """Return the key attributes, from the text of the key."""
     return {name: windows.key_value(F.col("k"), n, _type(name, schema)) for n, name in enumerate(by)}
 
 
@@ -167,7 +167,7 @@ def _planned(aggregations: Sequence[Aggregation], flow: Flow) -> _Planned:
 
 
 def _argument(aggregation: Aggregation, value: Column, kind: Type, flow: Flow) -> Column:
-    """The value that the engine aggregates."""
+    """Return the value that the engine aggregates."""
     if aggregation.function in _NUMBERS:
         wide = aggregation.function in ("stddev", "percentile")
         return value.cast("double") if wide else _number(value, kind)
@@ -185,7 +185,7 @@ def _number(value: Column, kind: Type) -> Column:
 
 
 def _comparable(value: Column, kind: Type) -> Column:
-    """A value that the engine can compare: a long, a double, a decimal or a text."""
+    """Return a value in a type that the engine can compare: a long, a double, a decimal or a text."""
     match kind.kind:
         case "float":
             return value.cast("double") + F.lit(0.0)  # -0.0 equals 0.0
@@ -204,7 +204,7 @@ def _comparable(value: Column, kind: Type) -> Column:
 def _attributes(
     aggregations: Sequence[Aggregation], flow: Flow, after: Schema, named: dict[str, Column]
 ) -> dict[str, Column]:
-    """The output's attributes, from the texts that the engine gives."""
+    """Return the output attributes, from the texts that the engine returns."""
     columns = dict(named)
     for n, aggregation in enumerate(aggregations):
         text = F.get("values", F.lit(n))
@@ -233,9 +233,9 @@ def _value(aggregation: Aggregation, text: Column, after: Schema) -> Column:
 def count_arrays(
     flow: Flow, window: CountWindow, by: Sequence[str], stages: Stages, limit: int = -1
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Windows by count as rows of the engine, with `_events`: the events of each, in their order.
+    """Return windows by count as rows of the engine, with their events in order in `_events`, and the tick sources.
 
-    `limit` says how many of them are emitted one by one at most; -1: the window has one result.
+    If each event is emitted alone, `limit` is the largest number of events per window; -1: one result per window.
     """
     settings = {"shape": "count", "windows": "count", "length": window.length, "slide": window.slide, "limit": limit}
     rows, sources = stage.add(stages, [Side(flow, windows.key_text(by), stage.as_json(flow.schema))], settings)

@@ -19,7 +19,7 @@ from tidegate.services.schema_inference import joined_name
 
 
 def apply(flows: Sequence[Flow], names: Sequence[str], operator: Join, after: Schema, stages: Stages) -> Flow:
-    """Give every combination of events of all inputs once; `names` are those of the inputs."""
+    """Return every combination of events of all inputs once; `names` are the names of the inputs."""
     rows, sources = stage.add(
         stages,
         [Side(flow, windows.key_text(operator.on), stage.as_json(flow.schema)) for flow in flows],
@@ -56,7 +56,7 @@ def _settings(operator: Join) -> dict[str, Any]:
 
 
 def _place(sides: Sequence[Column]) -> Column:
-    """The ids of all events, joined so that no other events give the same text. A missing event is empty."""
+    """Return the ids of all events as one text, which no other combination has. A missing event is empty."""
     first, *others = (F.coalesce(windows.escaped(side.getField("_id"), "%+"), F.lit("")) for side in sides)
     *middle, last = others
     return F.concat_ws("+", first, *middle, last)
@@ -69,7 +69,7 @@ def _both_themes(a: Column, b: Column) -> Column:
 def _attributes(
     flows: Sequence[Flow], names: Sequence[str], sides: Sequence[Column], operator: Join, after: Schema
 ) -> Mapping[str, Column]:
-    """The attributes of all inputs; those that they agree on come once, from whichever input has the event."""
+    """Return the attributes of all inputs. Those in `on` occur once, from the first input that has an event."""
     columns: dict[str, Column] = {name: F.coalesce(*(side.getField(name) for side in sides)) for name in operator.on}
     for n, (flow, side) in enumerate(zip(flows, sides, strict=True)):
         for field in flow.schema.root:
@@ -79,6 +79,6 @@ def _attributes(
             columns[name] = side.getField(field.name)
     time = flows[0].schema.event_time
     if operator.how == "full" and time is not None and time not in operator.on:
-        # An event without a left one has the time of the first input that is there.
+        # A result without a left event has the time of the first input that has an event.
         columns[time] = F.coalesce(*(side.getField("_time") for side in sides))
     return {field.name: columns[field.name].cast(spark_type(field.type)) for field in after.root}

@@ -15,7 +15,7 @@ from tidegate.services.schema_inference import joined_name
 
 
 def look_up(flow: Flow, table: Flow, operator: Lookup, after: Schema, stages: Stages) -> Flow:
-    """Give each event with the latest event of another stream that agrees on attributes."""
+    """Return each event with the latest event of another stream that has the same key."""
     key = windows.key_text(operator.on)
     sides = [Side(input_, key, stage.as_json(input_.schema)) for input_ in (flow, table)]
     rows, sources = stage.add(stages, sides, {"shape": "latest", "required": operator.required})
@@ -30,7 +30,7 @@ def look_up(flow: Flow, table: Flow, operator: Lookup, after: Schema, stages: St
 
 
 def previous(flow: Flow, operator: Previous, after: Schema, stages: Stages) -> Flow:
-    """Give each event with attributes of an earlier event of its key."""
+    """Return each event with attributes of an earlier event of its key."""
     side = Side(flow, windows.key_text(operator.by), stage.as_json(flow.schema))
     rows, sources = stage.add(stages, [side], {"shape": "previous", "back": operator.back})
     rows = _parsed(rows, "_event", F.col("event"), flow)
@@ -41,7 +41,7 @@ def previous(flow: Flow, operator: Previous, after: Schema, stages: Stages) -> F
 
 
 def deduplicate(flow: Flow, operator: Deduplicate, stages: Stages) -> Flow:
-    """Give the first event of each kind."""
+    """Return the first of several equal events."""
     key = windows.key_text(operator.by) if operator.by else windows.escaped(F.col("_id"), "%#@|")
     side = Side(flow, key, stage.as_json(flow.schema))
     rows, sources = stage.add(stages, [side], {"shape": "distinct", "within": stage.micros(operator.within_s)})
@@ -51,7 +51,7 @@ def deduplicate(flow: Flow, operator: Deduplicate, stages: Stages) -> Flow:
 
 
 def _parsed(rows: DataFrame, name: str, text: Column, flow: Flow) -> DataFrame:
-    """Add an event that the engine gave back as JSON."""
+    """Add a column with an event, from the JSON text that the engine returned."""
     return rows.withColumn(name, F.when(F.col("kind") == 0, stage.from_json(text, stage.event_type(flow))))
 
 

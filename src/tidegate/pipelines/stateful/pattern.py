@@ -19,7 +19,7 @@ from tidegate.services.operators import PatternOperator, PatternStep
 
 
 def apply(flow: Flow, operator: PatternOperator, after: Schema, stages: Stages) -> Flow:
-    """Give one event for each match, with the events that each step took."""
+    """Return one event per match, with the events of each step."""
     arguments = [F.coalesce(_condition(step, flow.schema), F.lit(False)) for step in operator.steps]
     settings = {
         "shape": "pattern",
@@ -79,5 +79,5 @@ def _attributes(flow: Flow, operator: PatternOperator, after: Schema) -> dict[st
 
 
 def _plain(event: Column, schema: Schema) -> Column:
-    """An event without the columns of our own."""
+    """Return the attributes of an event, without our own columns."""
     return F.struct(*(event.getField(field.name).alias(field.name) for field in schema.root))

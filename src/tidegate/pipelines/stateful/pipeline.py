@@ -35,17 +35,17 @@ from tidegate.services.operators import (
 
 @dataclass
 class Context:
-    """What the compilation of one service needs."""
+    """What is needed to compile one service for the state engine."""
 
     service: Service
     schemas: Sequence[Schema]
     """The schema after each operator."""
     timing: Timing
     total: int
-    """How many stages with state there are."""
+    """Number of stages with state."""
     resources: RunnerResources
     read: Callable[[str], Flow]
-    """Reads an input, each call by another query of Spark's plan."""
+    """Returns a frame of an input. Each call adds another scan to Spark's plan."""
     stages: Stages = field(init=False)
     inputs: Mapping[str, Flow] = field(init=False)
 
@@ -99,7 +99,7 @@ def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: S
 
 
 def _branch(context: Context, branch: Branch) -> Flow:
-    """One more input of an operator, filtered."""
+    """Return a further input of an operator, with its filter applied."""
     flow = context.inputs[branch.stream]
     if branch.filter is None:
         return flow

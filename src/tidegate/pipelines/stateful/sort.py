@@ -17,7 +17,7 @@ MAX_EVENTS = 2**31 - 1
 
 
 def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
-    """Give the events of a window in order when it closes; with a limit the first of them."""
+    """Return the events of a window in order when it closes; with a limit the first ones."""
     match operator.window:
         case TimeWindow() as window:
             rows, sources = _time_arrays(flow, operator, window, stages)
@@ -30,7 +30,7 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
     ordered = F.array_sort("_events", lambda a, b: compare(operator.by, flow.schema, a, b))
     if operator.limit is not None:
         ordered = F.slice(ordered, 1, operator.limit)
-    # Ticks and refused records have no events, and pass.
+    # Ticks and refused records have no events, and stay.
     ranked = rows.select("*", F.posexplode_outer(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in flow.schema.root}
@@ -47,12 +47,12 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
 
 
 def _limit(operator: Sort) -> int:
-    """How many events of a window are emitted at most."""
+    """Return how many events of a window are emitted at most."""
     return operator.limit or MAX_EVENTS
 
 
 def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages) -> tuple[DataFrame, tuple[str, ...]]:
-    """Windows by time as rows of the engine, with `_events`: the events of each, by time."""
+    """Return windows by time as rows of the engine, with their events by time in `_events`, and the tick sources."""
     settings = {
         "shape": "windows",
         "windows": "time",
@@ -63,7 +63,7 @@ def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages)
         "lateness": stage.micros(window.lateness_s),
         "aggregates": [{"name": "collect(event)", "function": "collect", "argument": 0}],
         "limit": _limit(operator),
-        # A window that was given in order can't be given again: its events have other places then.
+        # An ordered window can't be emitted again after a late event: its events would have other positions.
         "on_late": "drop" if stages.timing.on_late == "drop" else "quarantine",
     }
     event = stage.as_json(flow.schema)

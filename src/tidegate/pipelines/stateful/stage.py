@@ -21,54 +21,54 @@ from tidegate.pipelines.connector import attach
 from tidegate.pipelines.records import TIME_FORMAT, col
 
 TICK_KEY = "#@"
-"""Begins the key of ticks. No key of events begins so: in those, # and @ are escaped."""
+"""Prefix of the keys of ticks. No key of events has it, because # and @ are escaped in them."""
 _POSITION_DIGITS = 20
 _CHILD_DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a service says about time."""
+    """The settings of a service about time, and its number of state partitions."""
 
     service: str
     partitions: int
-    """How many state partitions each stage has."""
+    """Number of state partitions of each stage."""
     idle_s: float | None = 10.0
     on_late: str = "quarantine"
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A frame of events on its way through a pipeline with state."""
+    """A frame between two operators of a pipeline with state."""
 
     frame: DataFrame
     schema: Schema
     sources: tuple[str, ...]
-    """Who sends its ticks: partitions of streams, or of an earlier stage."""
+    """The sources of its ticks: partitions of streams, or of an earlier stage."""
 
 
 @dataclass
 class Stages:
-    """Numbers the stages of a pipeline, and knows which is the last."""
+    """Names the stages of a pipeline in order."""
 
     timing: Timing
     total: int
-    made: int = field(default=0)
+    added: int = field(default=0)
 
     def next(self) -> tuple[str, int]:
-        """Return the name of the next stage, and how many state partitions the stage after it has."""
-        self.made += 1
-        return f"stage{self.made}", self.timing.partitions if self.made < self.total else 0
+        """Return the name of the next stage, and the number of state partitions of the one after it; 0: none."""
+        self.added += 1
+        return f"stage{self.added}", self.timing.partitions if self.added < self.total else 0
 
 
 @dataclass(frozen=True)
 class Side:
-    """One input of a stage, with the columns that the engine needs of it."""
+    """One input of a stage, with the columns that the engine reads."""
 
     flow: Flow
     key: Column
     event: Column
-    """The record as text: JSON where the engine gives it back, else its original text."""
+    """The record as text: JSON if the engine returns it, else the original text."""
     arguments: tuple[Column, ...] = ()
 
 
@@ -96,13 +96,13 @@ def add(stages: Stages, sides: Sequence[Side], plan: Mapping[str, Any]) -> tuple
 
 
 def micros(seconds: float) -> int:
-    """Seconds in microseconds."""
+    """Return seconds in microseconds."""
     return round(seconds * 1_000_000)
 
 
 @lru_cache(maxsize=16)
 def tick_keys(spark: SparkSession, partitions: int) -> list[str]:
-    """Return a key for each state partition that Spark's shuffle sends there."""
+    """Return one key for each state partition, which Spark's shuffle sends there. Runs a Spark job; cached."""
     if partitions == 1:
         return [TICK_KEY]
     keys = spark.range(partitions * 50).select(F.concat(F.lit(TICK_KEY), F.col("id").cast("string")).alias("key"))
@@ -113,7 +113,7 @@ def tick_keys(spark: SparkSession, partitions: int) -> list[str]:
 
 
 def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
-    """Give records and ticks the columns that `StateRecord` reads."""
+    """Return records and ticks with the columns that `StateRecord` reads."""
     is_tick, is_problem = F.col("_tick").isNotNull(), F.col("_problem").isNotNull()
     tick_key = F.get(F.array(*map(F.lit, keys)), F.col("_tick"))
     arguments = [value.alias(f"a{n}") for n, value in enumerate(side.arguments)] or [F.lit(None).alias("a0")]
@@ -134,7 +134,7 @@ def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
 
 
 def tie() -> Column:
-    """Source, position and child of a record as one text that orders records of one source as they came.
+    """Return source, position and child of a record as one text, which sorts records of one source by position.
 
     A result of an earlier stage has no source; its id makes the text unique.
     """
@@ -145,7 +145,7 @@ def tie() -> Column:
 
 
 def _tied(part: int) -> Column:
-    """A part of what `tie` wrote, counted from the end."""
+    """Return a part of a text of `tie`, counted from the end."""
     return F.element_at(F.split("clock", "/"), part).cast("long")
 
 
@@ -191,37 +191,37 @@ def results(
 
 
 CARRIED = ("_id", "_time", "_themes", "_clock", "_source", "_position", "_child", "_arrived")
-"""The columns of our own that an event keeps in a state."""
+"""Our own columns that are stored with an event in a state."""
 
 _WRITING = {"ignoreNullFields": "true", "timestampFormat": TIME_FORMAT}
 
 
 def event_struct(schema: Schema) -> Column:
-    """An event with its own columns, as a state keeps it."""
+    """Return an event with our own columns, as a state stores it."""
     return F.struct(*(F.col(name) for name in CARRIED), *(col(attribute.name) for attribute in schema.root))
 
 
 def as_json(schema: Schema) -> Column:
-    """An event as JSON, with its own columns."""
+    """Return an event as JSON, with our own columns."""
     return F.to_json(event_struct(schema), _WRITING)
 
 
 def event_type(flow: Flow) -> Any:
-    """The type of what `as_json` writes."""
+    """Return the type of the JSON that `as_json` writes."""
     return flow.frame.select(event_struct(flow.schema).alias("e")).schema["e"].dataType
 
 
 def from_json(text: Column, kind: Any) -> Column:
-    """Read what `as_json` wrote. Attributes that the text lacks are null."""
+    """Parse the JSON of `as_json`. Attributes that are not in the text are null."""
     return F.from_json(text, kind, {"timestampFormat": TIME_FORMAT})
 
 
 def carried(event: Column) -> dict[str, Column]:
-    """The columns of our own of an event that came back from a state."""
+    """Return our own columns of an event that was read from a state."""
     names = {name: event.getField(name) for name in CARRIED if name != "_arrived"}
     return names | {"_key": event.getField("_id"), "_revision": F.lit(0)}
 
 
 def with_frame(flow: Flow, frame: DataFrame) -> Flow:
-    """The flow with another frame."""
+    """Return the flow with another frame."""
     return replace(flow, frame=frame)
