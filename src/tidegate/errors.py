@@ -24,7 +24,7 @@ class Problem:
     at: int
     """Offset of the offending text, in characters from the start."""
     message: str
-    """What is wrong, or the expected text."""
+    """The description of the problem, or the expected text."""
     length: int = 1
     """How many characters the caret underlines."""
 
@@ -203,7 +203,7 @@ class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it repor
     ) -> None:
         """`changes` has, for each service, a sentence per incompatible change; `streams` the same per raw stream.
 
-        `states` says for each service why it can't go on with its state.
+        `states` has, for each service, the reasons why its state can't be used.
         """
         self.changes = {name: tuple(sentences) for name, sentences in changes.items()}
         self.streams = {name: tuple(sentences) for name, sentences in (streams or {}).items()}

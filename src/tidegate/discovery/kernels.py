@@ -36,7 +36,7 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, minimum: int, out: An
     """Count for each slot the requested attributes that have at least one form with all bits set.
 
     The forms of requested attribute q are `first[q]` to `first[q + 1]`; form f has the bits from `begins[f]` to
-    `begins[f + 1]`, each of which is a line of `slices`. The sums are bit slices too: line p of `planes` holds bit p of
+    `begins[f + 1]`, and each bit is a line of `slices`. The sums are bit slices too: line p of `planes` holds bit p of
     64 sums per word. Sums below `minimum` are not written.
     """
     attributes = first.shape[0] - 1

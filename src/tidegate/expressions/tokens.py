@@ -51,7 +51,7 @@ class ExpressionTokens:
         self.at = token.end()
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise an `ExpressionError` at the token, which says what was expected there."""
+        """Raise an `ExpressionError` at the token, with the text that was expected there."""
         actual = f", not {self.piece!r}" if self.piece else ""
         raise ExpressionError(self.text, [Problem(self.start, f"expected {expected}{actual}", max(1, len(self.piece)))])
 

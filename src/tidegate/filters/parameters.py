@@ -17,7 +17,7 @@ _STRING = re.compile(r"'''|[`'](?:[^']|'')*+'", re.DOTALL)
 
 
 def read_param(value: Any, kind: Type | None, span: Span) -> Literal | str:
-    """Return a parameter as a literal of the field's type; if it can't be read, a text that says what was expected.
+    """Return a parameter as a literal of the field's type; if it can't be read, the message with the expected text.
 
     Without a schema, a text that is a number or a truth value is read as one.
     """

@@ -194,7 +194,9 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self._refresh_or_log()  # after a failure the gateway serves what it could read; the follower retries
+        await (
+            self._refresh_or_log()
+        )  # after a failure the gateway serves the definitions that it could read; the follower retries
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())

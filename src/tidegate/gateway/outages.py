@@ -1,4 +1,4 @@
-"""Which of the registry and the log can't be used at the moment, and why."""
+"""Notes whether the registry or the log does not answer, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = structlog.get_logger("tidegate.gateway")
 
 
 class Outages:
-    """The parts that don't answer. While there is one, the gateway is degraded: it serves what it can.
+    """The parts that don't answer. While there is one, the gateway is degraded: it serves requests that don't need it.
 
     The follower of the gateway calls `note` and `clear` after each attempt to read a part; the routes read `problems`.
     All on the event loop.

@@ -127,10 +127,10 @@ class Partition:
         self.folder = str(folder)
         self._known: Sequence[Segment] = ()
 
-    def segments(self, *, anew: bool = False) -> Sequence[Segment]:
-        """Return the segments, oldest first; `anew=True` lists the folder even if the cached list seems current."""
+    def segments(self, *, refresh: bool = False) -> Sequence[Segment]:
+        """Return the segments, oldest first; `refresh` lists the folder even if the cached list seems current."""
         known = self._known
-        if anew or not known or not known[-1].is_newest():
+        if refresh or not known or not known[-1].is_newest():
             self._known = known = segments_of(self.folder)
         return known
 
@@ -146,12 +146,12 @@ class Partition:
 
     def begin(self) -> int:
         """Return the offset of the oldest record."""
-        segments = self.segments(anew=True)
+        segments = self.segments(refresh=True)
         return segments[0].base if segments else 0
 
     def end(self) -> int:
         """Return the offset after the newest complete record."""
-        while segments := self.segments(anew=True):
+        while segments := self.segments(refresh=True):
             try:
                 return segments[-1].end()
             except FileNotFoundError:
@@ -160,7 +160,7 @@ class Partition:
 
     def since(self, micros: int) -> int:
         """Return an offset at or before the first record that was appended at or after a time, by the time index."""
-        segments = self.segments(anew=True)
+        segments = self.segments(refresh=True)
         result = segments[0].base if segments else 0
         for segment in segments:
             for time_micros, offset in segment.times():
@@ -179,7 +179,7 @@ class Partition:
             try:
                 return self._read(segments, offset, max_records)
             except FileNotFoundError:
-                segments = self.segments(anew=True)
+                segments = self.segments(refresh=True)
 
     def _read(self, segments: Sequence[Segment], offset: int | None, max_records: int) -> PartitionRead:
         if not segments:
@@ -211,7 +211,7 @@ class Partition:
             try:
                 return at < newest.base or newest.has_record(at)
             except FileNotFoundError:
-                segments = self.segments(anew=True)
+                segments = self.segments(refresh=True)
         return bool(offset)
 
 

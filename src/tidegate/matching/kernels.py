@@ -207,9 +207,9 @@ def mark_doubts(doubts: Any, table: Any, row: Any, low: Any, high: Any) -> None:
 def cluster(low: Any, high: Any, leaf: int) -> Any:
     """Order rows so that those of one block allow similar values, by recursive halving.
 
-    `low[j, r]` and `high[j, r]` are the bounds of what row r allows on axis j, as shares of the axis. A block is
-    skipped more often if its rows allow fewer values together. So rows are halved by the bound with the greatest spread
-    relative to the part of that axis that they cover.
+    `low[j, r]` and `high[j, r]` are the bounds of the values that row r allows on axis j, as shares of the axis. A
+    block is skipped more often if its rows allow fewer values together. So rows are halved by the bound with the
+    greatest spread relative to the part of that axis that they cover.
     """
     axes, rows = low.shape
     order = np.arange(rows)

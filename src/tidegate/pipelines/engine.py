@@ -36,7 +36,7 @@ NOWHERE: Mapping[str, Beginning] = {}
 STATELESS_EPOCH = "1 hour"
 """Time between two checkpoints of a service without state. It needs none, and each pauses it for 0.2 s."""
 STATEFUL_EPOCH = "1 minute"
-"""Time between two checkpoints of a real-time service with state. At most so much input is read again."""
+"""Time between two checkpoints of a real-time service with state: the input that it reads again after a failure."""
 SLACK_US = 2_000_000
 """The largest difference between the clock of checkpoint files and that of the log."""
 

@@ -47,13 +47,13 @@ def refuse_secrets(definitions: Definitions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEffects:
-    """What a change of definitions does to what exists."""
+    """The effects of a change of definitions on existing streams, services and states."""
 
     forced: set[str]
-    """What the change breaks by `force`: raw streams whose producers break, services whose subscribers break, and
+    """What `force` breaks: raw streams whose producers break, services whose subscribers break, and
     everything that such a service reads directly or indirectly."""
     states: Mapping[str, StateChange]
-    """What becomes of the state of each service that has one and gets another definition or input."""
+    """The effect on the state of each service with state whose definition or input changes."""
 
 
 def check_change(
@@ -66,10 +66,10 @@ def check_change(
     imported: Collection[str],
     guard: ChangeGuard,
 ) -> ChangeEffects:
-    """Check the definitions that a change would lead to, and return its effects.
+    """Check the definitions after a change, and return its effects. Stores nothing.
 
     `applied` are the definitions to add or change, `removed` the names to remove. `before` are all stored definitions.
-    `backfill`: the applied services start anew over their history, so nothing is lost with their states.
+    `backfill`: the applied services read all of their inputs again, so nothing is lost with their states.
     `imported` are the services whose custom functions are imported for the check.
 
     Raises `RegistryError` if something reads a removed definition or if an unseen service would break,

@@ -231,7 +231,7 @@ def cost_bound(conditions: int, values: int, attributes: int, visit_s: float, ve
 
     Valid for conjuncts of equalities over `attributes` attributes with `values` equally likely values each; the subtree
     has `conditions` conjuncts. A visit takes `visit_s`, a verification `verify_s`. Counts the predicates that an event
-    satisfies on its way down, not the siblings that reject it.
+    satisfies on its path, not the siblings that reject it.
 
     The paper prints ln K in lambda, but its proof needs (V(K+1))^(1-lambda) = K+1, which is ln(K+1). This uses the
     proved form.

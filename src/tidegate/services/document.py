@@ -1,4 +1,4 @@
-"""Definitions from YAML files, texts and dicts: every problem at once, each with its place."""
+"""Reads definitions from YAML files, texts and dicts, and reports all problems with their file and line."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ Defined = TypeVar("Defined", Stream, Service)
 
 
 def load(paths: Iterable[str | FilePath] | str | FilePath) -> Definitions:
-    """Read the definitions of some files, which share their names.
+    """Read the definitions of files. A name may occur once in all of them.
 
     Paths of data files are relative to the file that names them; the result has absolute paths. Raises a
-    `DefinitionError` with every problem.
+    `DefinitionError` with all problems.
     """
     return _or_raise(*read(paths))
 
 
 def loads(text: str, name: str = "<text>") -> Definitions:
-    """Read the definitions of a YAML text.
+    """Read the definitions of a YAML text. Raises a `DefinitionError` with all problems.
 
     >>> loads("streams: {gps: {schema: {vid: string}, sauce: {http: {}}}}", "city.yaml")
     Traceback (most recent call last):
@@ -52,9 +52,9 @@ def loads(text: str, name: str = "<text>") -> Definitions:
 
 
 def load_texts(texts: Mapping[str, str]) -> Definitions:
-    """Read the definitions of texts by their names, which came from elsewhere.
+    """Read definitions that came over the network: YAML texts by file name. Raises a `DefinitionError`.
 
-    Paths inside must be absolute, and there may be `MAX_REMOTE_VALUES` values in each definition.
+    Paths in them must be absolute, and each definition may have `MAX_REMOTE_VALUES` values.
     """
     reading = _Reading(remote=True)
     for name, text in texts.items():
@@ -64,7 +64,10 @@ def load_texts(texts: Mapping[str, str]) -> Definitions:
 
 
 def from_dict(document: Mapping[str, Any], *, remote: bool = False) -> Definitions:
-    """Read definitions from a dict of the same form as YAML's; `remote`: they came from elsewhere, see `load_texts`."""
+    """Read definitions from a dict in the form of a YAML file. `remote`: with the limits of `load_texts`.
+
+    Raises a `DefinitionError` with all problems.
+    """
     reading = _Reading(remote=remote)
     reading.add(document, Findings())
     if remote:
@@ -73,7 +76,7 @@ def from_dict(document: Mapping[str, Any], *, remote: bool = False) -> Definitio
 
 
 def read(paths: Iterable[str | FilePath] | str | FilePath) -> tuple[Definitions, list[DefinitionProblem], set[str]]:
-    """Read files as `load` does, but give what could be read, the problems, and the names that have some."""
+    """Read files as `load` does. Returns the valid definitions, the problems, and the names with problems."""
     reading = _Reading()
     for path in [paths] if isinstance(paths, str | FilePath) else list(paths):
         reading.add_file(FilePath(path))
@@ -87,7 +90,7 @@ def _or_raise(definitions: Definitions, problems: list[DefinitionProblem], _: se
 
 
 class _Reading:
-    """Documents that share their names."""
+    """The definitions of several documents, and their problems so far."""
 
     def __init__(self, *, remote: bool = False) -> None:
         self.remote, self.values = remote, 0
@@ -133,7 +136,7 @@ class _Reading:
         self.places.update({path: place for path, place in findings.places.items() if path not in self.places})
 
     def need_absolute(self) -> None:
-        """Note every path that means something else where it is read than where it was written."""
+        """Report relative paths, because the server would resolve them differently than the sender."""
         findings = Findings(self.places)
         for stream in self.streams.values():
             if isinstance(stream.source, Files):
@@ -162,7 +165,7 @@ class _Reading:
             into[name] = definition
 
     def is_small(self, spot: Spot) -> bool:
-        """Note a definition that has too many values, or that is one too many."""
+        """Return False, and report a definition, if it or all definitions together have too many values."""
         count = spot.count_values(MAX_REMOTE_VALUES)
         self.values += count
         if count > MAX_REMOTE_VALUES:
@@ -191,14 +194,14 @@ def note_name(name: str, spot: Spot) -> None:
 
 
 def _stream_in(folder: FilePath | None, stream: Stream) -> Stream:
-    """Make the path of its files absolute, seen from a folder."""
+    """Return a stream with the path of its files made absolute, relative to a folder."""
     if folder is None or not isinstance(stream.source, Files):
         return stream
     return replace(stream, source=replace(stream.source, path=_path(folder, stream.source.path)))
 
 
 def _service_in(folder: FilePath | None, service: Service) -> Service:
-    """Make the paths of its tables absolute, seen from a folder."""
+    """Return a service with the paths of its tables made absolute, relative to a folder."""
     if folder is None:
         return service
     pipeline = tuple(

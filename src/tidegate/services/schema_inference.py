@@ -44,7 +44,7 @@ class Shape:
     """The schema that subscribers see: masked, with the constraints that surely hold. It has no constraints on masked
     attributes, and none at all if violations are only flagged."""
     layouts: tuple[StateLayout, ...] = ()
-    """What each operator with state keeps, in the order of the pipeline."""
+    """The state layout of each operator with state, in the order of the pipeline."""
 
 
 def output_schema(service: Service, inputs: Mapping[str, Schema]) -> Schema:

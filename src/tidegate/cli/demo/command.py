@@ -181,7 +181,7 @@ def _report(
     console: Console,
     as_json: bool,
 ) -> None:
-    """Print the output of each service, as it is in the log, and the summaries of the subscribers.
+    """Print the output of each service, from the log, and the summaries of the subscribers.
 
     Raises a `TidegateError` if a service has failed.
     """

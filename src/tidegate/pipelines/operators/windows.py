@@ -68,7 +68,7 @@ def rank(value: Column, kind: Type) -> Column:
 
 
 def time_text(moment: Column) -> Column:
-    """Return a time as it is written in ids."""
+    """Return a time in the form that ids contain."""
     return F.date_format(moment, TIME_FORMAT)
 
 

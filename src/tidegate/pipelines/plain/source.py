@@ -145,7 +145,7 @@ def positions(offset: Mapping[str, Any]) -> dict[str, int]:
 
 def _cut(partition: Partition, at: int, end: int) -> int:
     """Return the end of the record that contains an offset."""
-    segment = next((segment for segment in reversed(partition.segments(anew=True)) if segment.base <= at), None)
+    segment = next((segment for segment in reversed(partition.segments(refresh=True)) if segment.base <= at), None)
     if segment is None:
         return end  # all of it has expired
     with open(segment.path, "rb") as file:

@@ -35,7 +35,7 @@ from tidegate.services.operators import (
 
 @dataclass
 class Context:
-    """What is needed to compile one service for the state engine."""
+    """The inputs of `compile_pipeline`."""
 
     service: Service
     schemas: Sequence[Schema]

@@ -1,4 +1,4 @@
-"""What an operator declares: its name in a service file, and how to read it, write it and infer its schema."""
+"""The declaration of an operator: its name in a service file, and how to read it, write it and infer its schema."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ class Declaration(Generic[T]):
     has_bare_form: bool = False
     """True if the name alone, without settings, is valid."""
     state: Callable[[T, OperatorInputs], StateLayout | None] = lambda _operator, _inputs: None
-    """Returns what the operator keeps in its state; None: it has no state. The inputs are valid."""
+    """Returns the layout of the operator's state; None: it has no state. The inputs are valid."""

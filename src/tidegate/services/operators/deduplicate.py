@@ -15,7 +15,7 @@ from tidegate.services.operators.state_layout import StateLayout, keys_text
 
 @dataclass(frozen=True)
 class Deduplicate:
-    """Let each event through once: by attributes, or by `_id` if none are named."""
+    """Keep the first of several events that agree on attributes, or on `_id` if no attributes are named."""
 
     by: tuple[str, ...] = ()
     within_s: float = 600.0

@@ -1,4 +1,4 @@
-"""`merge`: one stream of several with the same schema."""
+"""`merge`: combines several streams with the same schema into one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.services.operators.settings import Settings
 
 @dataclass(frozen=True)
 class Merge:
-    """Make one stream of several with the same schema.
+    """Combine several streams with the same schema into one.
 
     The first operator of a pipeline merges the inputs in `from` and those in `inputs`; any other merges the events
     before it with those of `inputs`.

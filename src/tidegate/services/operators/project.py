@@ -31,7 +31,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Project:
-    """Give each event these attributes: selected, renamed, computed, or with a default."""
+    """Replace the attributes of each event: selected, renamed, computed, or with a default."""
 
     attributes: Mapping[str, Computed]
     keep: bool = False

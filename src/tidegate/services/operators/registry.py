@@ -111,7 +111,7 @@ def infer_schema(operator: Operator, inputs: OperatorInputs, spot: Spot) -> Sche
 
 
 def state_layout(operator: Operator, inputs: OperatorInputs) -> StateLayout | None:
-    """Return what an operator keeps in its state; None if it has no state. The inputs are valid."""
+    """Return the layout of an operator's state; None if it has no state. The inputs are valid."""
     return _BY_TYPE[type(operator)].state(operator, inputs)
 
 

@@ -1,4 +1,4 @@
-"""What an operator keeps in its state, and whether a new version of its service can go on with it."""
+"""The content of an operator's state, and whether a new version of its service can use it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ StateEffect = Literal["keeps", "migrates", "starts anew"]
 
 @dataclass(frozen=True)
 class StateLayout:
-    """What one operator keeps. A new version can use it only if `kind`, `fixed` and the types of `parts` agree."""
+    """The content of an operator's state. A new version can use it if `kind`, `fixed` and types of `parts` agree."""
 
     kind: str
     """The form of the state, in words, such as "aggregate by session"."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Settings by name that decide what is kept under which key, such as the length of a window."""
+    """Settings by name that decide which values a key has, such as the length of a window."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """What is kept of an event or a window, by name, with its type. Parts may come and go."""
+    """Type of each stored value of an event or a window, by name. A new version may add and remove parts."""
     is_rigid: bool = False
-    """True if no part may come or go."""
+    """True if a new version may neither add nor remove parts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layout as JSON; `from_dict` reads it."""
@@ -33,24 +33,24 @@ class StateLayout:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> StateLayout:
-        """Read what `to_dict` returned."""
+        """Read a document of `to_dict`."""
         return cls(document["kind"], document["fixed"], document["parts"], document["is_rigid"])
 
 
 @dataclass(frozen=True)
 class StateChange:
-    """What a new version does with the state of the version before, and why."""
+    """What a new version does with the state of the previous version, and why."""
 
     effect: StateEffect
     reasons: tuple[str, ...] = ()
-    """Sentences: what is new in a state that migrates, or why a state can't be used any longer."""
+    """Sentences that name the new parts of a state that migrates, or the reasons why a state can't be used."""
 
     def __str__(self) -> str:
         return f"{self.effect}: {'; '.join(self.reasons)}" if self.reasons else self.effect
 
 
 def compare_layouts(old: Sequence[StateLayout], new: Sequence[StateLayout]) -> StateChange:
-    """Say what becomes of the state of `old`; each has the layouts of the operators with state, in order.
+    """Return what a new version does with an old state. Both have the layouts of the operators with state, in order.
 
     >>> old = StateLayout("aggregate", {"window": "10s"}, {"count(*)": "int64"})
     >>> str(compare_layouts([old], [StateLayout("aggregate", {"window": "10s"}, {"max(n)": "int64"})]))
@@ -94,7 +94,7 @@ def _obstacles(old: StateLayout, new: StateLayout) -> Iterator[str]:
             yield f"the events that {new.kind} keeps have other attributes: {', '.join(changed)}"
 
 
-# What operators declare with ----------------------------------------------------------
+# Helpers for declarations -------------------------------------------------------------
 
 
 def keys_text(names: Iterable[str], schema: Schema) -> str:
