@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import ssl
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,10 @@ ssl.create_default_context = functools.cache(ssl.create_default_context)  # type
 
 # A gateway in the process of a test logs beside commands whose output is looked at.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+# A shell starts what it runs in the background without Ctrl-C, and every process of the tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True

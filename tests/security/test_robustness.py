@@ -104,23 +104,28 @@ def processes_below(pid: int) -> dict[int, str]:
     return found
 
 
+def _table(pid: int, name: str) -> list[str]:
+    return Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+
+
 def listening(pid: int) -> set[tuple[str, int]]:
-    """The addresses and ports where a process takes TCP connections."""
-    sockets = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # closed since
-            sockets.add(os.readlink(descriptor))
+    """The addresses and ports where a process takes TCP connections; none if it has ended."""
+    sockets, lines = set(), []
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed since
+                sockets.add(os.readlink(descriptor))
+        lines = [line for table in ("tcp", "tcp6") for line in _table(pid, table)]
     found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            columns = line.split()
-            local, state, inode = columns[1], columns[3], columns[9]
-            if state == LISTEN and f"socket:[{inode}]" in sockets:
-                host, port = local.split(":")
-                words = [bytes.fromhex(host[n : n + 8])[::-1] for n in range(0, len(host), 8)]
-                address = ip_address(b"".join(words))
-                mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-                found.add((str(mapped or address), int(port, 16)))
+    for line in lines:
+        columns = line.split()
+        local, state, inode = columns[1], columns[3], columns[9]
+        if state == LISTEN and f"socket:[{inode}]" in sockets:
+            host, port = local.split(":")
+            words = [bytes.fromhex(host[n : n + 8])[::-1] for n in range(0, len(host), 8)]
+            address = ip_address(b"".join(words))
+            mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+            found.add((str(mapped or address), int(port, 16)))
     return found
 
 
