@@ -66,6 +66,7 @@ PROCESSES = (
     "cli/test_package.py",
     "client/",
     "console/",
+    "deploy/",
     "docs/test_client_document.py",
     "docs/test_delivery.py",
     "docs/test_ingest_document.py",

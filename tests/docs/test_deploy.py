@@ -124,3 +124,12 @@ def test_commands_of_the_deploy_document_parse() -> None:
     assert len(commands) == 3
     for each in commands:
         parse(shlex.split(each))
+
+
+def test_commands_of_the_runbook_parse() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    commands = re.findall(r"^tidegate (.*?)(?: +#.*)?$", text, re.MULTILINE)
+    commands += [each for each in re.findall(r"`tidegate ([^`]+)`", text) if " " in each]
+    assert len(commands) > 12
+    for each in commands:
+        parse(shlex.split(each))

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "need-programs"
-ALL = "chromium fonts-dejavu-core mosquitto postgresql"
+ALL = "chromium fonts-dejavu-core mosquitto postgresql prometheus"
 LEFT_OUT = [f"Tests are left out for want of: {ALL}", f"  Debian, Ubuntu: apt-get install {ALL}"]
 
 
@@ -28,7 +28,11 @@ def test_missing_programs_are_installed_or_named(tmp_path: Path) -> None:
     tool(tmp_path, "apt-get", "exit 1")
     assert said() == [f"Installing for the tests (once): {ALL}", *LEFT_OUT]
     copy = shutil.which("cp")
-    tool(tmp_path, "apt-get", f"for each in chromium mosquitto initdb; do {copy} {tmp_path}/id {tmp_path}/$each; done")
+    tool(
+        tmp_path,
+        "apt-get",
+        f"for each in chromium mosquitto initdb promtool; do {copy} {tmp_path}/id {tmp_path}/$each; done",
+    )
     assert said() == [f"Installing for the tests (once): {ALL}"]
     (tmp_path / "mosquitto").unlink()
     tool(tmp_path, "apt-get", "exit 1")

@@ -8,6 +8,8 @@ import structlog
 
 from tidegate.errors import error_text
 
+PARTS = ("registry", "log")
+"""What a gateway needs and may lose for a while."""
 REPEAT_INTERVAL_S = 30.0
 """The same problem is logged again after this time."""
 

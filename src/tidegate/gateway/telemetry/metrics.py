@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from tidegate.federation.link.neighbour import REFUSALS
+from tidegate.gateway import outages
 from tidegate.gateway.audit.log import PARTS
 from tidegate.gateway.http.connections import REASONS
 from tidegate.services.quality import LATENCY_BOUNDS_S
@@ -135,6 +136,7 @@ class _GatewayCollector:
         yield from self._counted()
         yield from self._lags()
         yield from self._services()
+        yield self._dependencies()
         yield from self._links()
         yield from self._filtering()
         yield from self._tls()
@@ -281,6 +283,14 @@ class _GatewayCollector:
                 if status.get(key) is not None:
                     gauge.add_metric([name], status[key])
         return running, latency, engine, lag, restarts, *states.values(), *counts.values()
+
+    def _dependencies(self) -> Metric:
+        up = GaugeMetricFamily(
+            "tidegate_dependency_up", "1 while the registry or the log answers this gateway.", labels=["part"]
+        )
+        for part in outages.PARTS:
+            up.add_metric([part], float(part not in self._gateway.outages.problems))
+        return up
 
     def _links(self) -> Iterable[Metric]:
         linked = self._gateway.linked
