@@ -46,6 +46,7 @@ from tidegate.services.operators import (
     Table,
     TimeWindow,
 )
+from tidegate.services.sources.event_format import EPOCHS, TEXT_FORMATS
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}", fullmatch=True).filter(lambda n: not n.endswith("quarantine"))
 words = st.sampled_from(["cid", "vid", "speed", "my field", "-x", "+y", "größe", "select", "on", "true", "12:30", "~"])
@@ -154,14 +155,22 @@ operators = st.one_of(
     st.builds(Enrich, tables, by.filter(bool), st.booleans()),
     st.builds(Custom, functions, schemas(), st.dictionaries(texts, json, max_size=2), by, st.none() | windows),
 )
+text_formats = st.sampled_from(TEXT_FORMATS)
+csv_columns = st.lists(words, unique=True, max_size=2).map(lambda names: (*names,))
+times = st.dictionaries(words, st.sampled_from([*EPOCHS, "%d.%m.%Y %H:%M"]), max_size=2).map(lambda d: (*d.items(),))
 sources = st.one_of(
     st.just(Http()),
     st.builds(Demo, st.sampled_from(["anpr", "gps"]), st.floats(0.1, 1e6), st.integers(0, 9)),
     st.builds(
-        Files, texts, st.none() | st.sampled_from(["csv", "ndjson", "parquet"]), st.none() | st.floats(0.1, 100.0)
+        Files,
+        texts,
+        st.none() | st.sampled_from(["csv", "ndjson", "parquet"]),
+        st.none() | st.floats(0.1, 100.0),
+        columns=csv_columns,
+        times=times,
     ),
-    st.builds(Kafka, texts, texts),
-    st.builds(Mqtt, texts, texts, st.none() | texts, st.none() | texts),
+    st.builds(Kafka, texts, texts, format=text_formats, columns=csv_columns, times=times),
+    st.builds(Mqtt, texts, texts, st.none() | texts, st.none() | texts, format=text_formats, times=times),
 )
 retentions = st.builds(Retention, st.none() | durations, st.none() | st.integers(1, 10**15))
 masks = st.one_of(

@@ -129,3 +129,22 @@ def test_missing_functions_are_reported_when_imported(tmp_path: Path, monkeypatc
 def test_service_that_reads_a_broken_one_is_not_checked() -> None:
     loaded = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
     assert examine(loaded, broken={"gps"}) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "message"),
+    [
+        ("{kafka: {topic: t, times: soon}}", "times", "expected one of epoch_s, epoch_ms, epoch_us, epoch_ns, or a"),
+        ("{kafka: {topic: t, times: {tim: epoch_s}}}", "times.tim", "no timestamp 'tim'; did you mean 'time'?"),
+        ("{kafka: {topic: t, times: {vid: epoch_s}}}", "times.vid", "no timestamp 'vid'; expected one of time"),
+        ("{mqtt: {topic: t, format: xml}}", "format", "expected one of json, ndjson, csv, not 'xml'"),
+        ("{mqtt: {topic: t, columns: [a, b]}}", "columns", "columns are for the format csv"),
+        ("{mqtt: {topic: t, format: csv, columns: [a, a]}}", "columns", "expected a list of names that differ"),
+        ("{files: {path: a.csv, zone: Mars/North}}", "zone", "expected the name of a time zone, such as Europe/Berlin"),
+        ("{files: {path: a.csv, times: epoch_s, zone: UTC}}", "zone", "a zone is for patterns in times"),
+    ],
+)
+def test_format_of_a_source_is_checked(source: str, where: str, message: str) -> None:
+    found = problems(STREAM.replace("event_time: time}", f"event_time: time, source: {source}}}"))
+    kind = source[1 : source.index(":")]
+    assert any(f"streams.gps.source.{kind}.{where}: " in line and message in line for line in found), found

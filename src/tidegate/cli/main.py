@@ -16,6 +16,7 @@ from tidegate.cli.commands import (
     doctor,
     explain,
     gateway,
+    init,
     keys,
     link,
     plan,
@@ -47,6 +48,7 @@ app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("init")(init.init)
 app.command("validate")(validate.validate)
 app.command("plan")(plan.plan)
 app.command("up")(up.up)

@@ -12,6 +12,7 @@ from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Custom
 from tidegate.services.schema_inference import Shape, input_path, note_constraints, note_terms, shape_into
+from tidegate.services.sources.registry import note_event_format
 
 
 def check(
@@ -130,6 +131,7 @@ def _is_valid(stream: Stream, findings: Findings) -> bool:
     spot = Spot(None, ("streams", stream.name), findings)
     note_terms(stream.schema.terms, stream.schema, spot.at("terms", None))
     note_constraints(stream.schema.constraints, stream.schema, spot.at("constraints", None))
+    note_event_format(stream.source, stream.schema, spot.at("source", None))
     return len(findings.problems) == before
 
 

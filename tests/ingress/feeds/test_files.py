@@ -81,8 +81,8 @@ def test_csv_values_are_typed_by_the_schema(log: SegmentLog, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"a,1", "expected 4 cells, as the header has, not 2"),
-        (b"a,1,2,3,4", "expected 4 cells, as the header has, not 5"),
+        (b"a,1", "expected 4 cells, one for each column, not 2"),
+        (b"a,1,2,3,4", "expected 4 cells, one for each column, not 5"),
         (b"a,fast,,", "speed: expected a number, not 'fast'"),
         (b"a,1_0,,", "speed: expected a number, not '1_0'"),
         (b"a,nan,,", "speed: expected a number, not 'nan'"),

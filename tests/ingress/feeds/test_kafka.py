@@ -9,12 +9,15 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.ingress.kit import events, until
+from tidegate.cli.main import app
 from tidegate.errors import SourceError
 from tidegate.ingress.raw_streams import RawStreamWriter
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
+from tidegate.services import load
 from tidegate.services.definitions import Kafka, Stream
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -117,6 +120,64 @@ def test_each_record_comes_once_however_often_the_feed_dies(
     assert all(event["_id"].startswith(f"{topic}:{event['n'] % 2}:") for event in found)
     assert len({event["_id"] for event in events(log, "s")}) == len(events(log, "s"))
     log.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_csv_rows_of_messages_come_once_however_often_the_feed_dies(
+    kafka_broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "MAX_BATCH_RECORDS", 20)
+    monkeypatch.setattr(kafka, "SAVE_INTERVAL_S", 0.0)
+    messages = ["\n".join(f"v{row % 5},{row},{row}000" for row in range(n, n + 3)) for n in range(0, 120, 3)]
+    produce(kafka_broker, topic, [message.encode() for message in messages])
+    produce(kafka_broker, topic, [b"a,x,1\nb,-5,2", b"end,-1,", b"end,-1,"])
+    stream = Stream("s", SCHEMA, key="vid", partitions=3)
+    source = Kafka(topic, kafka_broker, format="csv", columns=("vid", "n", "time"), times=(("*", "epoch_ms"),))
+    for fuse in (1, 2, 3, 5, 8, 4):
+        log = FragileLog(tmp_path / "log")
+        log.fuse = fuse
+        with pytest.raises(CrashError):
+            KafkaFeed(source, RawStreamWriter(log, stream), tmp_path / "state").run(Event())
+        log.close()
+    for state in (tmp_path / "state", None):
+        log = FragileLog(tmp_path / "log")
+        stop = Event()
+        thread = Thread(target=KafkaFeed(source, RawStreamWriter(log, stream), state).run, args=(stop,))
+        thread.start()
+        try:
+            until(lambda log=log: sum(e["n"] == -1 for e in events(log, "s")) == 2, "the last rows", 60)  # type: ignore[misc]
+        finally:
+            stop.set()
+            thread.join()
+        found = [event for event in events(log, "s") if event["n"] >= 0]
+        assert sorted(event["n"] for event in found) == list(range(120))
+        (second,) = [event for event in found if event["n"] == 1]
+        assert (second["_id"], second["time"]) == (f"{topic}:0/2:0", "1970-01-01T00:00:01.000000Z")
+        (refused,) = events(log, "s.quarantine")
+        assert (refused["_id"], refused["_raw"]) == (f"{topic}:0:20", "a,x,1")
+        assert len({event["_id"] for event in events(log, "s")}) == len(events(log, "s"))
+        log.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_topic_becomes_a_service_file(kafka_broker: str, topic: str, tmp_path: Path, log: SegmentLog) -> None:
+    produce(kafka_broker, topic, [b"vid,n,time\nv%d,%d,%d\n" % (n % 3, n, 1_767_225_600 + n) for n in range(20)])
+    output = tmp_path / "topic.yaml"
+    arguments = ["init", f"kafka:{topic}", "--broker", kafka_broker, "-o", str(output), "--wait", "60s"]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (stream,) = load(output).streams.values()
+    assert stream.source == Kafka(topic, kafka_broker, format="csv", times=(("*", "epoch_s"),))
+    assert (stream.schema.event_time, stream.key) == ("time", "vid")
+    stop = Event()
+    thread = Thread(target=KafkaFeed(stream.source, RawStreamWriter(log, stream)).run, args=(stop,))
+    thread.start()
+    try:
+        until(lambda: len(events(log, topic)) == 20, "all events", 60)
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.kafka

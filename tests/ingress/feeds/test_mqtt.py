@@ -14,16 +14,19 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.ingress.feeds import mosquitto
 from tests.ingress.feeds.mosquitto import Mosquitto
 from tests.ingress.kit import events, until
 from tests.ports import free_port
+from tidegate.cli.main import app
 from tidegate.errors import SourceError
 from tidegate.ingress.feeds import Feeds, start_feeds
 from tidegate.ingress.raw_streams import RawStreamWriter
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
+from tidegate.services import load
 from tidegate.services.definitions import Definitions, Mqtt, Stream
 from tidegate.timing import Backoff
 
@@ -77,13 +80,13 @@ def feeding(log: SegmentLog, broker: Mosquitto, topic: str = "fleet/+/gps", sche
     return start_feeds(Definitions({"s": stream}), log, backoff=QUICK)
 
 
-def heard(log: SegmentLog, client: Any, topic: str = "fleet/1/gps") -> None:
+def heard(log: SegmentLog, client: Any, topic: str = "fleet/1/gps", payload: Any = None) -> None:
     """Send what counts for nothing until the feed has some of it: it listens."""
     until(lambda: "s" in log.streams())
     before = len(events(log, "s"))
 
     def is_heard() -> bool:
-        publish(client, topic, {"n": -1})
+        publish(client, topic, payload or {"n": -1})
         return len(events(log, "s")) > before
 
     until(is_heard)
@@ -101,6 +104,33 @@ def counted(log: SegmentLog) -> list[dict[str, Any]]:
 
 def numbers(log: SegmentLog) -> list[int]:
     return [event["n"] for event in counted(log)]
+
+
+@needs_broker
+def test_rows_of_csv_become_events_with_their_topic(log: SegmentLog, broker: Mosquitto) -> None:
+    source = Mqtt("fleet/+/gps", broker.address, format="csv", columns=("n", "time"), times=(("*", "epoch_ms"),))
+    stream = Stream("s", WITH_TOPIC, source=source)
+    with start_feeds(Definitions({"s": stream}), log, backoff=QUICK), publisher(broker) as client:
+        heard(log, client, payload=b"-1,")
+        publish(client, "fleet/7/gps", b"1,1000\n2,2000\n", b"3,soon")
+        until(lambda: len(counted(log)) == 2)
+        until(lambda: bool(events(log, "s.quarantine")))
+    assert counted(log) == [{"topic": "fleet/7/gps", "n": n, "time": f"1970-01-01T00:00:0{n}.000000Z"} for n in (1, 2)]
+    (refused,) = events(log, "s.quarantine")
+    assert refused["_reason"] == "time: expected a number of epoch_ms, not 'soon'"
+
+
+@needs_broker
+def test_topic_becomes_a_service_file(broker: Mosquitto, tmp_path: Path) -> None:
+    with publisher(broker) as client:
+        for n in range(3):  # retained: the broker sends them to whoever subscribes
+            client.publish(f"fleet/{n}/gps", b'{"n":%d}' % n, qos=1, retain=True).wait_for_publish(20)
+    output = tmp_path / "gps.yaml"
+    arguments = ["init", "mqtt:fleet/+/gps", "--broker", broker.address, "--events", "3", "-o", str(output)]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (stream,) = load(output).streams.values()
+    assert (stream.name, stream.source) == ("fleet-gps", Mqtt("fleet/+/gps", broker.address))
+    assert stream.schema == Schema({"n": "int64"})
 
 
 @needs_broker

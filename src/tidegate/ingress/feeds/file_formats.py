@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import orjson
 
@@ -43,11 +43,19 @@ class FileRecord(NamedTuple):
     """Why the record is refused; None: it is not."""
 
 
-Reader = Callable[[BinaryIO, FilePosition, Schema, bool], Iterator[FileRecord]]
+class RecordShape(NamedTuple):
+    """What the records of a file should be."""
+
+    schema: Schema
+    columns: tuple[str, ...] = ()
+    """The names of CSV columns; empty: the first line has them."""
+
+
+Reader = Callable[[IO[bytes], FilePosition, RecordShape, bool], Iterator[FileRecord]]
 """Yields records from a position on. Unless `final`, it skips a last line without a line end: it may be incomplete."""
 
 
-def ndjson(file: BinaryIO, position: FilePosition, schema: Schema, final: bool) -> Iterator[FileRecord]:  # noqa: ARG001
+def ndjson(file: IO[bytes], position: FilePosition, shape: RecordShape, final: bool) -> Iterator[FileRecord]:  # noqa: ARG001
     """Read one JSON object per line; blank lines are not counted."""
     number = position.records
     for line, end, whole in _lines(file, position.offset, final):
@@ -76,17 +84,23 @@ def _lines(file: IO[bytes], offset: int, final: bool) -> Iterator[tuple[bytes, i
         yield line.removeprefix(_BOM) if begin == 0 else line, offset, whole
 
 
-def csv_rows(file: BinaryIO, position: FilePosition, schema: Schema, final: bool) -> Iterator[FileRecord]:
-    """Read rows below a header line, converted to the types of the schema. An empty cell is a missing attribute.
+def csv_rows(file: IO[bytes], position: FilePosition, shape: RecordShape, final: bool) -> Iterator[FileRecord]:
+    """Read rows, converted to the types of the schema. An empty cell is a missing attribute.
 
-    The header names attributes, also nested ones: `pos.x`. Raises SourceError for a bad header.
+    The columns of `shape`, else the header line, name attributes, also nested ones: `pos.x`. Raises SourceError for a
+    bad header.
     """
-    head = next(_csv_records(file, 0, final), None)
-    if head is None:
-        return
-    columns = _columns(head[0], schema)
+    start = position.offset
+    if shape.columns:
+        columns = [_column(name, shape.schema) for name in shape.columns]
+    else:
+        head = next(_csv_records(file, 0, final), None)
+        if head is None:
+            return
+        columns = _columns(head[0], shape.schema)
+        start = max(start, head[1])
     number = position.records
-    for raw, end, whole in _csv_records(file, max(position.offset, head[1]), final):
+    for raw, end, whole in _csv_records(file, start, final):
         number += 1
         position_after = FilePosition(number, end)
         try:
@@ -153,7 +167,7 @@ def _cells(raw: bytes) -> list[str]:
 
 def _typed(cells: list[str], columns: list[Column]) -> dict[str, Any]:
     if len(cells) != len(columns):
-        raise ValueError(f"expected {len(columns)} cells, as the header has, not {len(cells)}")
+        raise ValueError(f"expected {len(columns)} cells, one for each column, not {len(cells)}")
     event: dict[str, Any] = {}
     for cell, (path, read) in zip(cells, columns, strict=True):
         if cell:
@@ -212,7 +226,7 @@ def _whole(cell: str, low: int, high: int) -> int:
     raise ValueError(f"expected a whole number from {low} to {high}")
 
 
-def parquet(file: BinaryIO, position: FilePosition, schema: Schema, final: bool) -> Iterator[FileRecord]:  # noqa: ARG001
+def parquet(file: IO[bytes], position: FilePosition, shape: RecordShape, final: bool) -> Iterator[FileRecord]:  # noqa: ARG001
     """Read rows, one row group at a time. Nulls are missing attributes, and so are NaNs, which JSON can't express."""
     import pyarrow as pa
     import pyarrow.parquet as pq

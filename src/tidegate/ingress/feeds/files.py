@@ -11,8 +11,10 @@ from typing import BinaryIO
 import orjson
 
 from tidegate.errors import SourceError
+from tidegate.ingress.feeds.compression import StoppedError, compressed_reader, uncompressed_name
 from tidegate.ingress.feeds.feed import FeedRequest, Report
-from tidegate.ingress.feeds.file_formats import FORMAT_BY_SUFFIX, READERS, FilePosition, FileRecord
+from tidegate.ingress.feeds.file_formats import FORMAT_BY_SUFFIX, READERS, FilePosition, FileRecord, Reader, RecordShape
+from tidegate.ingress.feeds.payloads import TimeConverter
 from tidegate.ingress.feeds.resume_position import SAVE_INTERVAL_S, ResumePosition
 from tidegate.ingress.raw_streams import Input, RawStreamWriter
 from tidegate.logs.clock import Clock, SystemClock
@@ -65,6 +67,7 @@ class FilesFeed:
         self._source, self._writer, self._clock, self._report = source, writer, clock or SystemClock(), report
         self._position = ResumePosition(writer, source.path, state)
         self._has_no_pattern = not glob.has_magic(source.path)
+        self._times = TimeConverter(writer.stream.schema, source)
 
     def run(self, stop: Event) -> None:
         """Append all records; for a folder or pattern, also new ones until `stop` is set. Raises SourceError."""
@@ -106,13 +109,15 @@ class FilesFeed:
         return dict(sorted(named.items()))
 
     def _is_input(self, path: Path) -> bool:
-        has_format = self._source.format is not None or path.suffix.lower() in FORMAT_BY_SUFFIX
+        has_format = self._source.format is not None or _format_by_name(path) is not None
         return has_format and not path.name.startswith(".") and path.is_file()
 
     def _format(self, path: Path) -> str:
-        name = self._source.format or FORMAT_BY_SUFFIX.get(path.suffix.lower())
+        name = self._source.format or _format_by_name(path)
         if name is None:
             raise SourceError(f"path: {path.name!r} ends in none of {', '.join(FORMAT_BY_SUFFIX)}; give its format")
+        if name == "parquet" and uncompressed_name(path)[1] is not None:
+            raise SourceError(f"path: {path.name!r}: a Parquet file compresses its columns itself; decompress it")
         return name
 
     def _read(self, name: str, path: Path, size: int, final: bool, stop: Event) -> None:
@@ -122,7 +127,9 @@ class FilesFeed:
             if size < position.offset:
                 self._report(f"{name} is shorter than the part that was read: {size} of {position.offset} bytes")
             return
-        kind = self._format(path)
+        kind, suffix = self._format(path), uncompressed_name(path)[1]
+        if suffix is not None and not final:
+            return  # it is still being written, or was found just now
         try:
             file = self._open(path)
         except SourceError as exc:
@@ -130,14 +137,20 @@ class FilesFeed:
                 raise
             self._report(str(exc))  # continue with the other files of the folder
             return
+        reader = READERS[kind] if suffix is None else compressed_reader(READERS[kind], suffix, size, stop)
         with file:
-            self._read_open(name, file, kind, size, final, stop)
+            is_read = self._read_open(name, file, reader, size, final, stop)
+        if is_read and (kind == "parquet" or suffix is not None):
+            self._positions[name] = FilePosition(self._positions.get(name, position).records, size)
 
-    def _read_open(self, name: str, file: BinaryIO, kind: str, size: int, final: bool, stop: Event) -> None:
+    def _read_open(self, name: str, file: BinaryIO, reader: Reader, size: int, final: bool, stop: Event) -> bool:
+        """Append records; return True if there are no more of them now."""
         position = self._positions.get(name, FilePosition())
+        shape = RecordShape(self._writer.stream.schema, self._source.columns)
         rows: list[FileRecord] = []
         try:
-            for row in READERS[kind](file, position, self._writer.stream.schema, final):
+            for record in reader(file, position, shape, final):
+                row = self._with_times(record)
                 wait_s = self._pace.wait_s(self._event_time(row)) if self._pace else 0.0
                 if wait_s > MIN_WAIT_S or len(rows) >= MAX_BATCH_RECORDS:
                     self._flush(name, rows)
@@ -147,13 +160,21 @@ class FilesFeed:
                     break
                 rows.append(row)
             self._flush(name, rows)
+        except StoppedError:
+            self._flush(name, rows)
         except SourceError as exc:
+            self._flush(name, rows)
             if final:
                 self._refuse_file(name, str(exc))
-                self._positions[name] = FilePosition(position.records, size)
-            return
-        if kind == "parquet" and not stop.is_set():
-            self._positions[name] = FilePosition(self._positions.get(name, position).records, size)
+                self._positions[name] = FilePosition(self._positions.get(name, position).records, size)
+            return False
+        return not stop.is_set()
+
+    def _with_times(self, record: FileRecord) -> FileRecord:
+        if record.reason is not None:
+            return record
+        raw, reason = self._times.convert(record.raw)
+        return record._replace(raw=raw, reason=reason)
 
     def _flush(self, name: str, rows: list[FileRecord]) -> None:
         if not rows:
@@ -186,6 +207,10 @@ class FilesFeed:
         except ValueError:
             return None
         return events.event_time(event, self._writer.stream.schema) if isinstance(event, dict) else None
+
+
+def _format_by_name(path: Path) -> str | None:
+    return FORMAT_BY_SUFFIX.get(uncompressed_name(path)[0].suffix.lower())
 
 
 class ReplayPace:

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tidegate.errors import SourceError
 from tidegate.ingress.connections import KafkaConnection
 from tidegate.ingress.feeds.feed import FeedRequest, Report
+from tidegate.ingress.feeds.payloads import PayloadDecoder, with_numbers
 from tidegate.ingress.feeds.resume_position import SAVE_INTERVAL_S, ResumePosition
 from tidegate.ingress.raw_streams import Input, RawStreamWriter
 from tidegate.logs.clock import Clock, SystemClock
@@ -44,7 +45,10 @@ def make_feed(request: FeedRequest) -> KafkaFeed:
 
 
 class KafkaFeed:
-    """Appends the records of a topic. The id of an event is `topic:partition:offset`."""
+    """Appends the records of a topic.
+
+    The id of an event is `topic:partition:offset`, and `topic:partition/2:offset` that of the second event of a record.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,8 @@ class KafkaFeed:
             raise SourceError("topic: expected the name of a topic, not ''")
         self._topic, self._writer, self._clock, self._report = source.topic, writer, clock or SystemClock(), report
         self._connection = connection or KafkaConnection(source.brokers)
+        self._decoder = PayloadDecoder(writer.stream.schema, source, source.format)
+        self._has_one_event = source.format == "json"
         self._position = ResumePosition(writer, f"{self._connection.brokers}/{source.topic}", state)
 
     def run(self, stop: Event) -> None:
@@ -129,7 +135,9 @@ class KafkaFeed:
         topic, name = self._topic, str(partition)
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_TIMEOUT_S)
         self._initial_ends[name] = high
-        start = self._next_offsets.get(name, self._position.stored.first_missing(f"{topic}:{name}"))
+        start = self._next_offsets.get(name)
+        if start is None and self._has_one_event:  # otherwise some events of an earlier record may be missing
+            start = self._position.stored.first_missing(f"{topic}:{name}")
         if start is None:
             return OFFSET_BEGINNING
         if start > high:
@@ -142,7 +150,7 @@ class KafkaFeed:
         return max(start, low)
 
     def _append(self, messages: list[Message]) -> None:
-        inputs = []
+        decoded = []
         next_offsets: dict[str, int] = {}
         for message in messages:
             error = message.error()
@@ -153,8 +161,12 @@ class KafkaFeed:
             partition, offset = message.partition(), message.offset()
             assert partition is not None and offset is not None  # noqa: PT018 - for the types
             next_offsets[str(partition)] = offset + 1
-            inputs.append(Input(message.value() or b"", f"{message.topic()}:{partition}:{offset}"))
-        inputs = self._position.without_stored(inputs)
+            events = self._decoder.decode(message.value() or b"")
+            decoded += with_numbers(events, f"{message.topic()}:{partition}", offset)
+        inputs = self._position.without_stored(Input(event.raw, id_) for event, id_ in decoded if event.reason is None)
         if inputs:
             self._writer.append_inputs(inputs)
+        reasons = {id_: event.reason for event, id_ in decoded if event.reason is not None}
+        refused = self._position.without_stored(Input(event.raw, id_) for event, id_ in decoded if id_ in reasons)
+        self._writer.refuse([self._writer.refusal(raw, reasons[id_] or "", id_) for raw, id_ in refused if id_])
         self._next_offsets.update(next_offsets)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import selectors
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from ssl import SSLSocket
@@ -31,6 +32,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tidegate.errors import SourceError
 from tidegate.ingress.connections import MqttConnection
 from tidegate.ingress.feeds.feed import FeedRequest, Report
+from tidegate.ingress.feeds.payloads import Decoded, PayloadDecoder
 from tidegate.ingress.raw_streams import Input, RawStreamWriter
 from tidegate.logs.kafka_security import Tls
 from tidegate.services.definitions import Mqtt
@@ -61,7 +63,9 @@ def make_feed(request: FeedRequest) -> MqttFeed:
 
 
 class MqttFeed:
-    """Appends the messages of a topic filter, which may have wildcards. A message is a JSON object or an array of them.
+    """Appends the messages of a topic filter, which may have wildcards.
+
+    A message is a JSON object or an array of them, or what the format of the source says.
 
     If the schema has an attribute `topic`, it is set to the topic of the message.
     """
@@ -80,6 +84,8 @@ class MqttFeed:
         tls = self._connection.tls
         self.host, self.port = _address(self._connection.broker, 1883 if tls is None else 8883)
         self._version = MQTTProtocolVersion.MQTTv5
+        self._decoder = PayloadDecoder(writer.stream.schema, source, source.format)
+        self._may_be_array = source.format == "json"
         self._names_topic = writer.stream.schema.root.get("topic") is not None
 
     @property
@@ -108,42 +114,75 @@ class MqttFeed:
             session.close()
 
     def _append(self, session: _Session, messages: list[paho.MQTTMessage]) -> None:
-        inputs = [item for message in messages for item in self._inputs(message)]
+        decoded = [event for message in messages for event in self._events(message)]
+        inputs = [Input(event.raw) for event in decoded if event.reason is None]
         if inputs:
             self._writer.append_inputs(inputs)
+        self._writer.refuse([self._writer.refusal(raw, reason) for raw, reason in decoded if reason is not None])
         session.acknowledge(messages)
 
-    def _inputs(self, message: paho.MQTTMessage) -> list[Input]:
+    def _events(self, message: paho.MQTTMessage) -> list[Decoded]:
         raw = bytes(message.payload)
         items = [raw]
-        if raw.lstrip()[:1] == b"[":
+        if self._may_be_array and raw.lstrip()[:1] == b"[":
             try:
                 orjson.loads(raw)
                 items = [json.dumps(item, ensure_ascii=False).encode() for item in json.loads(raw)]
             except ValueError:
                 pass  # the writer quarantines it with the reason
+        events = [event for item in items for event in self._decoder.decode(item)]
         if self._names_topic:
-            items = [_with_topic(item, message.topic) for item in items]
-        return [Input(item) for item in items]
+            return [
+                Decoded(_with_topic(raw, message.topic)) if reason is None else Decoded(raw, reason)
+                for raw, reason in events
+            ]
+        return events
 
     def _client(self) -> paho.Client:
-        is_v5 = self._version == MQTTProtocolVersion.MQTTv5
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            self.client_id,
-            protocol=self._version,
-            manual_ack=True,
-            reconnect_on_failure=False,
-            clean_session=None if is_v5 else False,
-        )
-        client.connect_timeout = CONNECT_TIMEOUT_S
-        connection = self._connection
-        if connection.username is not None:
-            password = None if connection.password is None else connection.password.reveal()
-            client.username_pw_set(connection.username, password)
-        if connection.tls is not None:
-            _use_tls(client, connection.tls)
-        return client
+        return _new_client(self._connection, self.client_id, self._version, keeps_session=True)
+
+
+def subscribe_once(topic: str, connection: MqttConnection, wait_s: float) -> Iterator[bytes]:
+    """Yield the messages that arrive within `wait_s`; the broker keeps no session. Raises SourceError."""
+    host, port = _address(connection.broker, 1883 if connection.tls is None else 8883)
+    client_id = f"tidegate-init-{secrets.token_hex(8)}"
+    stop, deadline_s = Event(), time.monotonic() + wait_s
+    version = MQTTProtocolVersion.MQTTv5
+    session = _Session(_new_client(connection, client_id, version, keeps_session=False), _checked(topic), keep=False)
+    try:
+        session.connect(host, port, stop)
+    except _OldBrokerError:
+        version = MQTTProtocolVersion.MQTTv311
+        session = _Session(_new_client(connection, client_id, version, keeps_session=False), topic, keep=False)
+        session.connect(host, port, stop)
+    try:
+        while time.monotonic() < deadline_s:
+            messages = session.receive()
+            yield from (bytes(message.payload) for message in messages if message.payload)
+            session.acknowledge(messages)
+    finally:
+        session.close()
+
+
+def _new_client(
+    connection: MqttConnection, client_id: str, version: MQTTProtocolVersion, *, keeps_session: bool
+) -> paho.Client:
+    is_v5 = version == MQTTProtocolVersion.MQTTv5
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id,
+        protocol=version,
+        manual_ack=True,
+        reconnect_on_failure=False,
+        clean_session=None if is_v5 else not keeps_session,
+    )
+    client.connect_timeout = CONNECT_TIMEOUT_S
+    if connection.username is not None:
+        password = None if connection.password is None else connection.password.reveal()
+        client.username_pw_set(connection.username, password)
+    if connection.tls is not None:
+        _use_tls(client, connection.tls)
+    return client
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +220,9 @@ class _OldBrokerError(Exception):
 class _Session:
     """One connection to the broker, and the messages that it has received."""
 
-    def __init__(self, client: paho.Client, topic: str) -> None:
-        self._client, self._topic = client, topic
+    def __init__(self, client: paho.Client, topic: str, *, keep: bool = True) -> None:
+        """`keep`: the broker keeps the session when it is closed."""
+        self._client, self._topic, self._keep = client, topic, keep
         self._is_v5 = client.protocol == MQTTProtocolVersion.MQTTv5
         self._messages: list[paho.MQTTMessage] = []
         self._is_subscribed = False
@@ -197,9 +237,9 @@ class _Session:
         try:
             if self._is_v5:
                 properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-                properties.SessionExpiryInterval = SESSION_EXPIRY_S
+                properties.SessionExpiryInterval = SESSION_EXPIRY_S if self._keep else 0
                 properties.ReceiveMaximum = MAX_UNACKNOWLEDGED
-                self._client.connect(host, port, KEEPALIVE_S, clean_start=False, properties=properties)
+                self._client.connect(host, port, KEEPALIVE_S, clean_start=not self._keep, properties=properties)
             else:
                 self._client.connect(host, port, KEEPALIVE_S)
         except OSError as exc:

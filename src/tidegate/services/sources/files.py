@@ -8,12 +8,13 @@ from typing import Any, Literal, cast
 
 from tidegate.services.findings import Spot
 from tidegate.services.sources.declaration import SourceDeclaration
+from tidegate.services.sources.event_format import KEYS, EventFormat, read_event_format
 
 _FORMATS = ("csv", "ndjson", "parquet")
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(EventFormat):
     """Events of one file, or of all files of a folder or pattern, with files that are added later."""
 
     path: str
@@ -27,11 +28,12 @@ def _read(spot: Spot) -> Files:
     what = "a file, a folder or a pattern, such as data/*.csv"
     if not isinstance(spot.value, Mapping):
         return Files(spot.text(what))
-    settings = spot.entries(("path", "format", "speed"), "files")
+    spots = spot.entries(("path", "format", "speed", *KEYS), "files")
     return Files(
-        settings.get("path", spot.at("path", None)).text(what),
-        cast("Any", settings["format"].choice(_FORMATS)) if "format" in settings else None,
-        settings["speed"].number("a speed above 0", 0, 1e9, above=True) if "speed" in settings else None,
+        spots.get("path", spot.at("path", None)).text(what),
+        cast("Any", spots["format"].choice(_FORMATS)) if "format" in spots else None,
+        spots["speed"].number("a speed above 0", 0, 1e9, above=True) if "speed" in spots else None,
+        **read_event_format(spots),
     )
 
 

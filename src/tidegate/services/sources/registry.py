@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from tidegate.errors import did_you_mean
+from tidegate.model import Schema
 from tidegate.services.findings import Path, Spot
 from tidegate.services.sources import demo, files, http, kafka, mqtt
 from tidegate.services.sources.declaration import ConnectionKind, SourceDeclaration
+from tidegate.services.sources.event_format import EPOCHS, OTHERS, EventFormat, times_document, timestamp_paths
 
 Source = http.Http | demo.Demo | files.Files | kafka.Kafka | mqtt.Mqtt
 
@@ -49,12 +52,18 @@ def source_document(source: Source) -> dict[str, Any] | None:
     declaration = _BY_TYPE[type(source)]
     main = declaration.main_field
     changed = {
-        field.name: getattr(source, field.name)
+        field.name: _value_document(field.name, getattr(source, field.name))
         for field in fields(source)
         if field.name != main and getattr(source, field.name) != field.default
     }
     value = getattr(source, main)
     return {declaration.name: {main: value, **changed} if changed else value}
+
+
+def _value_document(name: str, value: Any) -> Any:
+    if name == "times":
+        return times_document(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def connection_of(source: Source) -> tuple[ConnectionKind, str | None] | None:
@@ -74,3 +83,21 @@ def addresses_of(source: Source) -> Iterator[tuple[Path, str]]:
     declaration = _BY_TYPE[type(source)]
     for name in declaration.address_fields:
         yield (declaration.name, name), getattr(source, name)
+
+
+def note_event_format(source: Source, schema: Schema, spot: Spot) -> None:
+    """Report times of a source that are no timestamps of the stream's schema."""
+    if not isinstance(source, EventFormat):
+        return
+    declaration = _BY_TYPE[type(source)]
+    inner = spot.at(declaration.name, None)
+    patterns = [text for _, text in source.times if text not in EPOCHS]
+    if source.zone is not None and not patterns:
+        inner.at("zone", source.zone).blame("a zone is for patterns in times: epochs are in UTC")
+    if source.columns and getattr(source, "format") not in ("csv", None):  # noqa: B009 - not every source has it
+        inner.at("columns", None).blame("columns are for the format csv")
+    timestamps = timestamp_paths(schema)
+    for name, _ in source.times:
+        if name != OTHERS and name not in timestamps:
+            hint = did_you_mean(name, timestamps) or f"; expected one of {', '.join(timestamps) or 'none'}"
+            inner.at("times", None).at(name, None).blame(f"the schema has no timestamp {name!r}{hint}")
