@@ -180,6 +180,10 @@ class NotRegistered(RegistryError):  # noqa: N818 - reads as the state it report
     """A stream, service, subscription or key that does not exist."""
 
 
+class LeaseLost(RegistryError):  # noqa: N818 - reads as the state it reports
+    """A write that was refused because the writer's lease has ended: another process may do the work now."""
+
+
 class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it reports
     """A change based on an old version: another caller has changed the definition since."""
 

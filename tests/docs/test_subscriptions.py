@@ -64,6 +64,6 @@ def test_fields_and_limits_agree_with_the_code() -> None:
     assert f"| {', '.join(map(str, sorted(REFUSALS)))} |" in TEXT
     assert f"none within {webhooks.timeout_s:g} s | tried again after {push.first_retry_s:g} s" in TEXT
     assert f"after {push.max_attempts} failures in a row" in TEXT
-    assert f"within {push.lease_s:g} s" in TEXT
+    assert f"leases last {push.lease_s:g} s" in TEXT
     assert push.max_retry_s == 3_600.0
     assert f"`WebHook-Request-Origin: {webhooks.origin}`" in TEXT

@@ -31,10 +31,16 @@ def headers(secrets: Sequence[str], id_: str, timestamp: int, body: bytes) -> di
     }
 
 
-def message_id(subscription: str, cursor: str) -> str:
-    """Return the id of the message that ends at a cursor. A message that is sent again has the same id.
+def message_id(subscription: str, records: Sequence[bytes]) -> str:
+    """Return the id of a message with the events of some records of the log.
 
-    >>> message_id("sub_1", "abc") == message_id("sub_1", "abc")
+    The same events have the same id, whichever gateway sends them, and from whichever cursor it reads. Other events
+    have another id: a receiver that skips an id that it knows skips no new event.
+
+    >>> message_id("sub_1", [b"{}"]) == message_id("sub_1", [b"{}"])
     True
     """
-    return "msg_" + hashlib.sha256(f"{subscription} {cursor}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(subscription.encode("utf-8", "surrogatepass"))
+    for record in records:
+        digest.update(b" %d " % len(record) + record)
+    return "msg_" + digest.hexdigest()[:32]

@@ -35,6 +35,7 @@ from tidegate.gateway.http.executors import Executors
 from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.outages import Outages
 from tidegate.gateway.quarantine import ReplayMarks
+from tidegate.gateway.roster import Roster
 from tidegate.gateway.service_status import ServiceStatuses
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
@@ -76,7 +77,7 @@ class Gateway:
     `tls`: None: the gateway listens without TLS. `certificates`: callers by client certificate.
     `resources`: functions, folders and connections that definitions sent over HTTP may use; None: none.
     `audit_locks`: folder in which gateways over one file log agree on who writes which partition of the audit log;
-    None: this gateway is the only one. `name`: the name of this gateway in the audit log.
+    None: this gateway is the only one. `name`: the name of this gateway in the audit log and for the other gateways.
 
     Create it on any thread; call everything else on the event loop that called `start`.
     """
@@ -115,6 +116,7 @@ class Gateway:
         self.semantics = None if semantics is None else Shared(semantics)
         self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32))
         self.owners = OwnerRights(self.policies, self.certificates, needs_keys=needs_keys)
+        self.roster = Roster(registry, name, has_semantics=semantics is not None)
         self._make_delivery(durable or DurableSettings(), links)
         self.open_sockets: Counter[str | None] = Counter()
         """Open WebSockets by the id of their caller."""
@@ -160,6 +162,8 @@ class Gateway:
             self.metrics.sent,
             self.tracing,
             self._pace,
+            self.roster.id,
+            lambda: self.roster.peers,
         )
         self.sweep = Sweep(self.registry, self.hub, self.durable, self.policies, self.owners, self.sign_ins)
         self.durable.before = self.sweep.read_keys
@@ -203,6 +207,7 @@ class Gateway:
         if self.linked is not None:
             await self.linked.federation.start()
         await self.sweep.start()
+        await self.roster.start()
         await self.durable.start()
         if self.linked is not None:  # by now, durable subscriptions have requested their filters from other brokers
             await self.linked.federation.open()
@@ -220,6 +225,7 @@ class Gateway:
         await self.sweep.close()
         await self.audit.close()
         await self.durable.close()
+        await self.roster.close()
         if self.linked is not None:
             await self.linked.federation.close()
         await self.hub.close()

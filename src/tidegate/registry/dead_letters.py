@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered
 from tidegate.model import timestamps
-from tidegate.registry.records import DeadLetter
+from tidegate.registry.records import DeadLetter, Fence
 from tidegate.registry.store import Store
 from tidegate.registry.subscriptions import missing_subscription, need_subscription
 from tidegate.registry.tables import DEAD_LETTERS
@@ -18,7 +18,9 @@ from tidegate.registry.tables import DEAD_LETTERS
 class SqlDeadLetters(Store):
     """The dead letters of a registry. See `DeadLetterStore` for what each public method promises."""
 
-    def add_dead_letter(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
+    def add_dead_letter(
+        self, subscription: str, cursor: str, record: bytes, error: str, attempts: int, fence: Fence | None = None
+    ) -> DeadLetter:
         """Store a record that could not be delivered; `cursor` is the position right after it."""
         values = {
             "subscription": subscription,
@@ -31,6 +33,8 @@ class SqlDeadLetters(Store):
         insert = DEAD_LETTERS.insert().values(values).returning(DEAD_LETTERS)
         try:
             with self._engine.begin() as connection:
+                if fence is not None:
+                    self._need_lease(connection, subscription, fence)
                 return _parse(connection.execute(insert).one())
         except sa.exc.IntegrityError as exc:
             raise NotRegistered(missing_subscription(subscription)) from exc

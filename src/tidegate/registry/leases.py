@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterator
 
 import sqlalchemy as sa
 
@@ -19,6 +19,14 @@ INSERT INTO leases (name, holder, until) VALUES (:name, :holder, {now} + :length
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE leases.holder = excluded.holder OR leases.until <= {now}
 """
+_TAKE_ALL = """
+INSERT INTO leases (name, holder, until) VALUES {rows}
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE leases.holder = excluded.holder OR leases.until <= {now}
+"""
+
+_ROWS_PER_STATEMENT = 300
+"""SQLite allows 32,766 parameters in a statement, older versions 999; two of each row are parameters."""
 
 
 class SqlLeases(Store):
@@ -41,6 +49,29 @@ class SqlLeases(Store):
         with self._engine.begin() as connection:
             connection.execute(statement)
 
+    def lease_all(self, names: Collection[str], holder: str, seconds: float) -> set[str]:
+        """Take or renew many leases in one transaction, and return the names of those that the holder has now."""
+        if seconds <= 0:
+            raise RegistryError(f"expected leases of more than 0 seconds, got {seconds}")
+        now, parameters = self._now_sql()
+        parameters |= {"holder": holder, "length": round(seconds * 1_000_000)}
+        taken: set[str] = set()
+        with self._engine.begin() as connection:
+            for part in _parts(names):
+                rows = ", ".join(f"(:name{n}, :holder, {now} + :length)" for n in range(len(part)))
+                named = {f"name{n}": name for n, name in enumerate(part)}
+                texts = [sa.bindparam(name, type_=Text) for name in ("holder", *named)]
+                connection.execute(sa.text(_TAKE_ALL.format(rows=rows, now=now)).bindparams(*texts), parameters | named)
+                held = sa.select(LEASES.c.name).where(LEASES.c.name.in_(part), LEASES.c.holder == holder)
+                taken.update(connection.execute(held).scalars())
+        return taken
+
+    def release_all(self, names: Collection[str], holder: str) -> None:
+        """Release many leases in one transaction, as far as this holder has them."""
+        with self._engine.begin() as connection:
+            for part in _parts(names):
+                connection.execute(LEASES.delete().where(LEASES.c.name.in_(part), LEASES.c.holder == holder))
+
     def leases(self) -> dict[str, Lease]:
         """Return all leases that have not expired, by name."""
         now, parameters = self._now_sql()
@@ -49,6 +80,9 @@ class SqlLeases(Store):
             rows = connection.execute(query, parameters).all()
         return {row.name: Lease(row.holder, timestamps.to_datetime(row.until)) for row in rows}
 
-    def _now_sql(self) -> tuple[str, dict[str, Any]]:
-        """Return the current time as an SQL expression, and the parameters of that expression."""
-        return ":now", {"now": self._clock()}
+
+def _parts(names: Collection[str]) -> Iterator[list[str]]:
+    """Yield the names in parts of one statement each; sorted, so that transactions lock rows in the same order."""
+    ordered = sorted(set(names))
+    for start in range(0, len(ordered), _ROWS_PER_STATEMENT):
+        yield ordered[start : start + _ROWS_PER_STATEMENT]

@@ -211,6 +211,14 @@ class Lease(NamedTuple):
     until: datetime
 
 
+class Fence(NamedTuple):
+    """A condition of a write: a holder has the lease of the subscription when the database executes it."""
+
+    holder: str
+    prefix: str
+    """The name of the lease is this text and the id of the subscription."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link to another broker."""

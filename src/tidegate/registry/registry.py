@@ -8,7 +8,7 @@ is one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from tidegate.registry.records import (
     DeadLetter,
     DefinitionChange,
     DefinitionVersion,
+    Fence,
     Key,
     Lease,
     Link,
@@ -136,13 +137,19 @@ class SubscriptionStore(Protocol):
     def acknowledge(self, subscription: str, cursor: str) -> None:
         """Move the cursor of a subscription. Does not change its version or any revision."""
 
-    def acknowledge_all(self, cursors: Mapping[str, str]) -> None:
-        """Move many cursors, by subscription id, in one transaction. Ids that do not exist are skipped."""
+    def acknowledge_all(self, cursors: Mapping[str, str], fence: Fence | None = None) -> None:
+        """Move many cursors, by subscription id, in one transaction. Ids that do not exist are skipped.
 
-    def note_attempt(self, subscription: str, attempts: int, retry_at: datetime | None) -> None:
+        With `fence`, subscriptions whose lease the holder does not have at this moment are skipped, too.
+        """
+
+    def note_attempt(
+        self, subscription: str, attempts: int, retry_at: datetime | None, fence: Fence | None = None
+    ) -> None:
         """Store how often delivery at the cursor has failed, and when to retry. Changes no version or revision.
 
-        `acknowledge` does not reset it: store 0 and None after a successful delivery.
+        `acknowledge` does not reset it: store 0 and None after a successful delivery. With `fence`, raises
+        `LeaseLost` if the holder does not have the lease at this moment.
         """
 
     def disable(self, subscription: str, reason: str, state: SubscriptionState = "disabled") -> RegisteredSubscription:
@@ -161,8 +168,13 @@ class SubscriptionStore(Protocol):
 class DeadLetterStore(Protocol):
     """Records that could not be delivered, per subscription."""
 
-    def add_dead_letter(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
-        """Store a record that could not be delivered; `cursor` is the position right after it."""
+    def add_dead_letter(
+        self, subscription: str, cursor: str, record: bytes, error: str, attempts: int, fence: Fence | None = None
+    ) -> DeadLetter:
+        """Store a record that could not be delivered; `cursor` is the position right after it.
+
+        With `fence`, raises `LeaseLost` if the holder does not have the lease at this moment.
+        """
 
     def dead_letters(self, subscription: str, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """Return at most `limit` dead letters with an id greater than `after`, oldest first."""
@@ -220,8 +232,30 @@ class LeaseStore(Protocol):
     def release(self, name: str, holder: str) -> None:
         """Release a lease. Does nothing if this holder does not have it."""
 
+    def lease_all(self, names: Collection[str], holder: str, seconds: float) -> set[str]:
+        """Take or renew many leases in one transaction, and return the names of those that the holder has now.
+
+        See `lease`. Leases of the holder with other names are neither renewed nor returned.
+        """
+
+    def release_all(self, names: Collection[str], holder: str) -> None:
+        """Release many leases in one transaction. See `release`."""
+
     def leases(self) -> dict[str, Lease]:
         """Return all leases that have not expired, by name."""
+
+
+class GatewayStore(Protocol):
+    """The gateways that share the registry: which of them run, and what each tells the others."""
+
+    def report_gateway(self, gateway: str, document: str, seconds: float) -> None:
+        """Say that the gateway with an id runs, for at least `seconds`, and replace its document."""
+
+    def gateways(self) -> dict[str, str]:
+        """Return the documents of all gateways that run, by id."""
+
+    def remove_gateway(self, gateway: str) -> None:
+        """Say that a gateway has ended. Does nothing if it is unknown."""
 
 
 class LinkStore(Protocol):
@@ -270,8 +304,10 @@ class LinkStore(Protocol):
         """Return the pinned keys by the name of the broker."""
 
 
-class Registry(DefinitionStore, SubscriptionStore, DeadLetterStore, KeyStore, LeaseStore, LinkStore, Protocol):
-    """Definitions, subscriptions, dead letters, keys, leases and links in one database.
+class Registry(
+    DefinitionStore, SubscriptionStore, DeadLetterStore, KeyStore, LeaseStore, GatewayStore, LinkStore, Protocol
+):
+    """Definitions, subscriptions, dead letters, keys, leases, gateways and links in one database.
 
     Any number of processes and threads may read and change it at the same time.
     """

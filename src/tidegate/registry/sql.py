@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tidegate.errors import RegistryError
 from tidegate.registry.dead_letters import SqlDeadLetters
 from tidegate.registry.definitions import SqlDefinitions
+from tidegate.registry.gateways import SqlGateways
 from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
 from tidegate.registry.links import SqlLinks
@@ -21,7 +22,7 @@ from tidegate.registry.subscriptions import SqlSubscriptions
 from tidegate.registry.tables import REVISIONS
 
 
-class SqlRegistry(SqlDefinitions, SqlSubscriptions, SqlDeadLetters, SqlKeys, SqlLeases, SqlLinks):
+class SqlRegistry(SqlDefinitions, SqlSubscriptions, SqlDeadLetters, SqlKeys, SqlLeases, SqlGateways, SqlLinks):
     """A `Registry` in a database that SQLAlchemy supports."""
 
     def __init__(

@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from tidegate.errors import NotRegistered, RegistryError, RegistryUnreachable
+from tidegate.errors import LeaseLost, NotRegistered, RegistryError, RegistryUnreachable
 from tidegate.registry.migrate import migrate
+from tidegate.registry.records import Fence
 from tidegate.registry.secrets import SEALED, Keyring, SecretKey, no_keyring
-from tidegate.registry.tables import REVISIONS
+from tidegate.registry.tables import LEASES, REVISIONS, Text
 
 Counter = Literal["revision", "subscriptions"]
 """A column of the table `revisions`: the counter of definitions, or of subscriptions, keys and links."""
@@ -74,6 +75,27 @@ class Store:
         with self._engine.begin() as connection:
             if connection.execute(statement).rowcount == 0:
                 raise NotRegistered(missing)
+
+    def _now_sql(self) -> tuple[str, dict[str, Any]]:
+        """Return the current time as an SQL expression, and the parameters of that expression."""
+        return ":now", {"now": self._clock()}
+
+    def _is_fenced(
+        self, subscription: sa.ColumnElement[str], fence: Fence
+    ) -> tuple[sa.ColumnElement[bool], dict[str, Any]]:
+        """Return the condition that the holder of a fence has the lease of a subscription, and its parameters."""
+        now, parameters = self._now_sql()
+        name = sa.literal(fence.prefix, Text).concat(subscription)
+        held = sa.select(LEASES.c.name).where(
+            LEASES.c.name == name, LEASES.c.holder == fence.holder, sa.text(f"leases.until > {now}")
+        )
+        return held.exists(), parameters
+
+    def _need_lease(self, connection: sa.Connection, subscription: str, fence: Fence) -> None:
+        """Raise `LeaseLost` if the holder of a fence does not have the lease of a subscription."""
+        is_held, parameters = self._is_fenced(sa.literal(subscription, Text), fence)
+        if not connection.execute(sa.select(is_held), parameters).scalar_one():
+            raise LeaseLost(f"{fence.prefix}{subscription} is not leased to {fence.holder} any more")
 
     # Secrets -------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict
 from tidegate.model import ServiceName, timestamps
-from tidegate.registry.records import RegisteredSubscription, SubscriptionState
+from tidegate.registry.records import Fence, RegisteredSubscription, SubscriptionState
 from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, increment, roll_back
 from tidegate.registry.tables import DEFINITIONS, SUBSCRIPTIONS
@@ -106,22 +106,32 @@ class SqlSubscriptions(Store):
         statement = SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == subscription).values(cursor=cursor)
         self._update_row(statement, missing_subscription(subscription))
 
-    def acknowledge_all(self, cursors: Mapping[str, str]) -> None:
-        """Move many cursors in one transaction. Ids that do not exist are skipped."""
+    def acknowledge_all(self, cursors: Mapping[str, str], fence: Fence | None = None) -> None:
+        """Move many cursors in one transaction. Skips ids that do not exist, or whose lease the fence's holder lost."""
         if not cursors:
             return
         is_row = SUBSCRIPTIONS.c.id == sa.bindparam("subscription_id")
         statement = SUBSCRIPTIONS.update().where(is_row).values(cursor=sa.bindparam("new_cursor"))
+        more: dict[str, Any] = {}
+        if fence is not None:
+            is_held, more = self._is_fenced(SUBSCRIPTIONS.c.id, fence)
+            statement = statement.where(is_held)
         # Sorted, so that transactions lock rows in the same order and can't deadlock: see `disable_subscriptions`.
-        rows = [{"subscription_id": id_, "new_cursor": cursors[id_]} for id_ in sorted(cursors)]
+        rows = [{"subscription_id": id_, "new_cursor": cursors[id_], **more} for id_ in sorted(cursors)]
         with self._engine.begin() as connection:
             connection.execute(statement, rows)
 
-    def note_attempt(self, subscription: str, attempts: int, retry_at: datetime | None) -> None:
+    def note_attempt(
+        self, subscription: str, attempts: int, retry_at: datetime | None, fence: Fence | None = None
+    ) -> None:
         """Store how often delivery at the cursor has failed, and when to retry."""
         values = {"attempts": attempts, "retry_at": _micros(retry_at)}
         statement = SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == subscription).values(values)
-        self._update_row(statement, missing_subscription(subscription))
+        with self._engine.begin() as connection:
+            if fence is not None:
+                self._need_lease(connection, subscription, fence)
+            if connection.execute(statement).rowcount == 0:
+                raise NotRegistered(missing_subscription(subscription))
 
     # Queries -------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
     dead_letters    records that could not be delivered to a subscription
     keys            API keys
     leases          rights of one process to do something, for a limited time
+    gateways        the gateways that run, and what each of them tells the others
     links           links to other brokers
     link_states     the persisted state of each link: offered services, routes, positions of mirrors
     link_origins    pinned public keys, which the events of other brokers must be signed with
@@ -22,7 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 9
+FORMAT = 10
 """The format of the tables: the number of the last migration. A registry of a newer format is refused."""
 
 
@@ -136,6 +137,13 @@ LEASES = sa.Table(
     sa.Column("name", Text, primary_key=True),
     sa.Column("holder", Text, nullable=False),
     sa.Column("until", sa.BigInteger, nullable=False),
+)
+GATEWAYS = sa.Table(
+    "gateways",
+    METADATA,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
 )
 LINKS = sa.Table(
     "links",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,12 +15,13 @@ import pytest
 
 from tests.delivery.test_hub import Truth, hub_on, run, until
 from tidegate.delivery.acks import Acknowledgements
-from tidegate.delivery.push.context import PushContext, PushSettings
+from tidegate.delivery.push.context import LEASE_PREFIX, PushContext, PushSettings
+from tidegate.delivery.push.placement import Peer, choose_peer
 from tidegate.delivery.push.pool import PushPool
 from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.errors import RegistryError
 from tidegate.logs import SegmentLog
-from tidegate.registry import SqliteRegistry
+from tidegate.registry import Fence, SqliteRegistry
 from tidegate.services import loads
 from tidegate.subscriptions import PushTarget, SubscriptionRecord, Webhook, new_secret
 
@@ -69,11 +71,16 @@ class PushWorld:
         self.registry.subscribe(SubscriptionRecord(id_, "gps", text, deliver=webhook), self.log.begin("gps").text)
 
     @asynccontextmanager
-    async def push_pool(self, transport: Receiving, holder: str = "h") -> AsyncIterator[PushPool]:
+    async def push_pool(
+        self, transport: Receiving, holder: str = "h", peers: Callable[[], Collection[Peer]] = tuple
+    ) -> AsyncIterator[PushPool]:
         async with hub_on(self.log) as hub:
-            acks = Acknowledgements(self.registry.acknowledge_all, 0.005)
-            context = PushContext(self.registry, acks, transport, self.settings, lambda: self.now, Random(1))
-            pool = PushPool(hub, context, holder, lambda: self.seconds)
+            fenced = partial(self.registry.acknowledge_all, fence=Fence(holder, LEASE_PREFIX))
+            acks = Acknowledgements(fenced, 0.005)
+            context = PushContext(
+                self.registry, acks, transport, self.settings, holder, lambda: self.now, Random(1), peers=peers
+            )
+            pool = PushPool(hub, context, lambda: self.seconds)
             for each in self.registry.subscriptions().values():
                 await pool.want(each)
 
@@ -185,6 +192,94 @@ def test_each_subscription_is_delivered_by_one_of_two_gateways(world: PushWorld)
     run(work())
 
 
+def test_subscriptions_spread_evenly_and_only_those_of_a_lost_gateway_move() -> None:
+    records = [SubscriptionRecord(f"s{n}", "gps", "") for n in range(3_000)]
+    three = [Peer("a"), Peer("b"), Peer("c")]
+    before = {record.id: choose_peer(record, three) for record in records}
+    assert all(900 <= list(before.values()).count(peer.id) <= 1_100 for peer in three)
+    after = {record.id: choose_peer(record, three[:2]) for record in records}
+    assert all(after[id_] == peer for id_, peer in before.items() if peer != "c")
+    semantic = [SubscriptionRecord(f"s{n}", "gps", "name ~ 'bus'") for n in range(20)]
+    assert {choose_peer(record, [*three, Peer("d", has_semantics=True)]) for record in semantic} == {"d"}
+    assert len({choose_peer(record, three) for record in semantic}) == 3, "nobody has semantics"
+
+
+def test_subscriptions_move_to_a_gateway_that_comes_and_back_when_it_goes(world: PushWorld) -> None:
+    async def work() -> None:
+        for n in range(8):
+            world.subscribe(f"s{n}")
+        peers = [Peer("one")]
+        one, other = Receiving(), Receiving()
+
+        def delivered() -> list[str]:
+            return [f"{id_} {event}" for each in (one, other) for id_, events in each.got for event in events]
+
+        async with world.push_pool(one, "one", lambda: peers) as first:
+            world.truth.append("a.0", 5)
+            await until(lambda: len(one.ids) == 40, "all events")
+            peers = [Peer("one"), Peer("other")]
+            mine = {f"s{n}" for n in range(8) if choose_peer(SubscriptionRecord(f"s{n}", "gps", ""), peers) == "one"}
+            assert 0 < len(mine) < 8
+            async with world.push_pool(other, "other", lambda: peers) as second:
+                world.seconds += HASTY.lease_s / 2
+                await until(lambda: first.count == len(mine), "the first to give some up")
+                world.seconds += HASTY.lease_s / 2
+                await until(lambda: second.count == 8 - len(mine), "the second to take them")
+                world.truth.append("a.0", 5)
+                await until(lambda: len(delivered()) == 80, "all events, each once")
+                assert {id_ for id_, _ in other.got} == {f"s{n}" for n in range(8)} - mine
+            peers = [Peer("one")]
+            world.seconds += HASTY.lease_s / 2
+            await until(lambda: first.count == 8, "the first to have all again")
+            world.truth.append("a.0", 5)
+            await until(lambda: len(delivered()) == 120, "all events, each once")
+        assert len(set(delivered())) == 120
+
+    run(work())
+
+
+def test_gateway_that_was_stopped_sends_nothing_that_another_has_sent_meanwhile(world: PushWorld) -> None:
+    """Its process stands still in the middle of a message; by the time it goes on, another gateway came and left."""
+    is_stopped, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Stopping(Receiving):
+        async def send(self, subscription: SubscriptionRecord, events: Sequence[PendingEvent]) -> Outcome:
+            outcome = await super().send(subscription, events)
+            if len(self.got) == 2:
+                is_stopped.set()
+                await goes_on.wait()
+            return outcome
+
+    async def work() -> None:
+        world.subscribe()
+        begin = world.registry.subscription("s").cursor
+        world.truth.append("a.0", 6)
+        stopped, other = Stopping(), Receiving()
+        async with world.push_pool(stopped) as pool:
+            await is_stopped.wait()
+            await until(lambda: world.registry.subscription("s").cursor != begin, "the first cursor to be stored")
+            reconcile, pool.reconcile = pool.reconcile, _nothing  # type: ignore[method-assign]
+            world.seconds += HASTY.lease_s
+            async with world.push_pool(other, "other"):
+                await until(lambda: len(other.ids) == 5, "the rest, with the one unanswered")
+            stored = world.registry.subscription("s").cursor
+            goes_on.set()
+            await until(lambda: pool._running["s"][1].done(), "the worker to see that its lease has ended")
+            assert other.ids == [f"a.0:{n}" for n in range(1, 6)]
+            assert stopped.ids == ["a.0:0", "a.0:1"]
+            await asyncio.sleep(0.05)
+            assert world.registry.subscription("s").cursor == stored, "an old cursor is not stored"
+            pool.reconcile = reconcile  # type: ignore[method-assign]
+            world.truth.append("a.0", 1)
+            await until(lambda: stopped.ids == ["a.0:0", "a.0:1", "a.0:6"], "the next event only")
+
+    run(work())
+
+
+async def _nothing() -> None:
+    pass
+
+
 def test_gateway_that_cannot_renew_a_lease_stops_before_the_lease_ends(
     world: PushWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +294,7 @@ def test_gateway_that_cannot_renew_a_lease_stops_before_the_lease_ends(
         world.subscribe()
         async with world.push_pool(Receiving()) as pool:
             await until(lambda: pool.subscriber("s") is not None, "it to be delivered")
-            monkeypatch.setattr(world.registry, "lease", fail)
+            monkeypatch.setattr(world.registry, "lease_all", fail)
             world.seconds += HASTY.lease_s * 0.85
             await until(lambda: asked == 1, "the lease to be asked for")
             assert pool.subscriber("s") is not None, "the lease has not ended yet"

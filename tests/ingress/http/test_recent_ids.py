@@ -70,21 +70,21 @@ def fill(log: SegmentLog, clock: HandClock, seconds: int, step_s: float = 1.0) -
 
 
 def test_ids_are_found_at_the_end_of_the_log(log: SegmentLog, clock: HandClock) -> None:
-    assert read_recent_ids(log, "s", 100, 600.0, clock.now()) == []
+    assert read_recent_ids(log, "s", log.end("s"), 100, 600.0, clock.now()) == []
     ids = fill(log, clock, 10)
-    found = read_recent_ids(log, "s", 1_000, 600.0, clock.now())
+    found = read_recent_ids(log, "s", log.end("s"), 1_000, 600.0, clock.now())
     assert sorted(found) == sorted(ids)
     assert [id_ for id_ in found if id_.startswith("0")] == [id_ for id_ in ids if id_.startswith("0")]
 
 
 def test_older_ones_are_not_looked_for(log: SegmentLog, clock: HandClock) -> None:
     ids = fill(log, clock, 40)
-    found = set(read_recent_ids(log, "s", 1_000, 10.0, clock.now()))
+    found = set(read_recent_ids(log, "s", log.end("s"), 1_000, 10.0, clock.now()))
     assert set(ids[-20:]) <= found <= set(ids[-26:])
 
 
 def test_so_many_records_are_read_and_the_newest_first(log: SegmentLog, clock: HandClock) -> None:
     ids = fill(log, clock, 60)
-    found = read_recent_ids(log, "s", 60, 600.0, clock.now())
+    found = read_recent_ids(log, "s", log.end("s"), 60, 600.0, clock.now())
     assert len(found) <= 60
     assert set(ids[-10:]) <= set(found)

@@ -136,6 +136,7 @@ def _ingest_settings(home: Home, url: str) -> IngestSettings:
     limits = home.profile.limits
     return IngestSettings(
         writer_lock=home.writer_lock,
+        has_other_writers=home.writer_lock is None,
         lock_owner=f"the gateway at {url}",
         request_events=limits.events,
         decoded_bytes=limits.decoded_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeVar
 from tidegate.delivery.acks import Acknowledgements
 from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.pacing import Pace
+from tidegate.delivery.push.placement import Peer
 from tidegate.delivery.push.transport import Outcome, PushTransport
-from tidegate.registry import Registry, SubscriptionState
+from tidegate.registry import Fence, Registry, SubscriptionState
 from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import Backoff
 
@@ -33,8 +34,9 @@ class PushSettings:
     """Maximum delay between two attempts: a target that works again gets events within the hour."""
     max_attempts: int = 18
     """Failures in a row, about eight hours, after which a message becomes a dead letter."""
-    lease_s: float = 15.0
-    """How long the subscriptions of a gateway that died wait for another one."""
+    lease_s: float = 6.0
+    """How long a lease lasts, and with it how long the subscriptions of a gateway that died wait for another one. It is
+    renewed three times as often."""
     ack_interval_s: float = 5.0
     """How often the cursor moves past events that did not match."""
 
@@ -51,14 +53,22 @@ class Obstacle(NamedTuple):
     reason: str
 
 
+LEASE_PREFIX = "webhook/"
+"""The lease of a subscription is this text and its id: the same for every kind of target, and as in older versions, so
+that gateways of both respect each other."""
+
+
 @dataclass(frozen=True)
 class PushContext:
     """What all push workers of a gateway share. The callbacks are called on the event loop."""
 
     registry: Registry
     acks: Acknowledgements
+    """Cursors of this gateway's push subscriptions only, stored with `fence`."""
     transport: PushTransport
     settings: PushSettings
+    holder: str
+    """The name of this gateway in leases, and among the peers."""
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
     chance: random.Random = field(default_factory=random.Random)
     encoding: Callable[[SubscriptionRecord], Encoding] = encoding_of
@@ -69,6 +79,13 @@ class PushContext:
     """Called after each message with its outcome and number of events."""
     obstacle: Callable[[SubscriptionRecord], Obstacle | None] = lambda _: None
     """Returns why a subscription must not be delivered; None: it may."""
+    peers: Callable[[], Collection[Peer]] = tuple
+    """Returns the gateways that share the subscriptions; a gateway that is not among them adds itself."""
+
+    @property
+    def fence(self) -> Fence:
+        """The condition of all writes about a subscription: this gateway still has its lease."""
+        return Fence(self.holder, LEASE_PREFIX)
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Run a call to the registry, which blocks, on a thread."""

@@ -10,10 +10,11 @@ from functools import partial
 import structlog
 
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.push.context import PushContext
+from tidegate.delivery.push.context import LEASE_PREFIX, PushContext
+from tidegate.delivery.push.placement import Peer, choose_peer
 from tidegate.delivery.push.worker import PushWorker, disable
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
+from tidegate.errors import FilterError, LeaseLost, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.registry import RegisteredSubscription, Registry
 
 _log = structlog.get_logger("tidegate.delivery")
@@ -22,19 +23,22 @@ _log = structlog.get_logger("tidegate.delivery")
 class PushPool:
     """The push workers of one gateway. Runs on the event loop.
 
-    Several gateways share the subscriptions of a registry: a lease decides which of them delivers each one.
+    Several gateways share the subscriptions of a registry. `choose_peer` says which of them should deliver each one, a
+    lease decides which of them does. Peers may differ for a moment in who is there; leases never do.
     """
 
-    def __init__(self, hub: Hub, context: PushContext, holder: str, seconds: Callable[[], float] | None = None) -> None:
-        """`holder` is the name of this gateway in leases; `seconds` is a monotonic clock, by default the loop's."""
-        self._hub, self._context, self._holder = hub, context, holder
+    def __init__(self, hub: Hub, context: PushContext, seconds: Callable[[], float] | None = None) -> None:
+        """`seconds` is a monotonic clock, by default the loop's."""
+        self._hub, self._context = hub, context
         self._wanted: dict[str, RegisteredSubscription] = {}
         self._running: dict[str, tuple[PushWorker, asyncio.Task[None]]] = {}
         self._leased_until: dict[str, float] = {}
         """For each lease a time, on our clock, before which it does not end."""
-        self._leasing: asyncio.Future[list[str]] | None = None
+        self._leasing: asyncio.Future[set[str]] | None = None
         """The call that takes leases. It takes them even if its caller is cancelled."""
         self._leased_at = self._acknowledged_at = float("-inf")
+        self._peers: dict[str, Peer] = {}
+        """The gateways that shared the subscriptions when leases were taken last."""
         self._loop = asyncio.get_running_loop()
         self._seconds = seconds or self._loop.time
 
@@ -42,6 +46,11 @@ class PushPool:
         """Return the subscriber of a subscription that is delivered here; None if it is not."""
         running = self._running.get(subscription)
         return None if running is None else running[0].subscriber
+
+    @property
+    def count(self) -> int:
+        """The number of subscriptions that are delivered here."""
+        return len(self._running)
 
     async def want(self, registered: RegisteredSubscription) -> None:
         """Deliver a subscription if it is active and pushed, with its current record; stop delivering it otherwise."""
@@ -58,27 +67,26 @@ class PushPool:
     async def drop(self, subscription: str) -> None:
         """Stop delivering a subscription, and release its lease."""
         self._wanted.pop(subscription, None)
-        await self._stop(subscription)
-        if self._leased_until.pop(subscription, None) is not None:
-            await self._context.ask(partial(_release, [subscription], self._holder))
+        await self._give_up([subscription])
 
     async def reconcile(self) -> None:
         """Take and renew leases, start and stop workers, and move the cursors of idle ones. Called periodically."""
         now, lease_s = self._seconds(), self._context.settings.lease_s
-        if now >= self._leased_at + lease_s / 3:
-            self._leased_at = now
+        # First: a lease that has ended is not renewed but taken anew, as another gateway may have had it meanwhile.
+        await self._stop_without_lease()
+        peers = {peer.id: peer for peer in self._context.peers()}
+        if now >= self._leased_at + lease_s / 3 or peers != self._peers:
+            self._leased_at, self._peers = now, peers
             try:
-                call = self._context.ask(partial(_lease, list(self._wanted), self._holder, lease_s))
+                mine = self._placed_here()
+                await self._give_up([id_ for id_ in self._leased_until if id_ not in mine])
+                call = self._context.ask(partial(_lease, mine, self._context.holder, lease_s))
                 self._leasing = asyncio.ensure_future(call)
                 self._leased_until = dict.fromkeys(await asyncio.shield(self._leasing), now + lease_s)
             except Exception as problem:
                 _log.warning("can't renew leases", problem=str(problem))
-        # A worker stops a little before its lease ends, so that it can't move the cursor of the next holder.
-        stop_at = self._seconds() + lease_s / 10
-        self._leased_until = {id_: until for id_, until in self._leased_until.items() if until >= stop_at}
-        for id_ in self._running.keys() - self._leased_until.keys():
-            await self._stop(id_)
-        for id_ in self._leased_until:
+            await self._stop_without_lease()
+        for id_ in list(self._leased_until):
             if id_ in self._wanted and (id_ not in self._running or self._running[id_][1].done()):
                 await self._start(id_)
         if now >= self._acknowledged_at + self._context.settings.ack_interval_s:
@@ -86,17 +94,55 @@ class PushPool:
             for worker, _ in self._running.values():
                 worker.acknowledge_position()
 
+    def _placed_here(self) -> list[str]:
+        """Return the ids of the subscriptions that this gateway should deliver."""
+        holder = self._context.holder
+        if self._peers.keys() <= {holder}:
+            return list(self._wanted)
+        peers = {holder: Peer(holder), **self._peers}
+        chosen = [
+            (id_, choose_peer(registered.subscription, peers.values())) for id_, registered in self._wanted.items()
+        ]
+        return [id_ for id_, peer in chosen if peer == holder]
+
+    def _is_leased(self, id_: str) -> bool:
+        """True if a lease lasts for a while: a worker stops a little before the end, as a message takes time."""
+        until = self._leased_until.get(id_)
+        return until is not None and until >= self._seconds() + self._context.settings.lease_s / 10
+
+    async def _stop_without_lease(self) -> None:
+        """Stop workers whose lease has ended or ends soon. Their cursors are those of the next holder from now on."""
+        ended = [id_ for id_ in self._running if not self._is_leased(id_)]
+        for id_ in ended:
+            await self._stop(id_)
+        self._leased_until = {id_: until for id_, until in self._leased_until.items() if self._is_leased(id_)}
+        if ended:
+            with suppress(Exception):  # the registry stores only what is still leased
+                await self._context.acks.flush()
+            for id_ in ended:
+                self._context.acks.forget(id_)
+
+    async def _give_up(self, ids: Sequence[str]) -> None:
+        """Stop workers, store their cursors, and release their leases for other gateways."""
+        for id_ in ids:
+            await self._stop(id_)
+        leased = [id_ for id_ in ids if self._leased_until.pop(id_, None) is not None]
+        if leased:
+            await self._context.acks.flush()
+            await self._context.ask(partial(_release, leased, self._context.holder))
+
     async def close(self) -> None:
         """Stop all workers, store their cursors, and release all leases, so that other gateways take over at once."""
         for id_ in list(self._running):
             await self._stop(id_)
-        await self._context.acks.flush()
-        leased, self._leased_until = set(self._leased_until), {}
+        leased = set(self._leased_until)
+        self._leased_until = {}
         if self._leasing is not None:
             with suppress(Exception):  # a call that failed has taken no lease
-                leased |= set(await self._leasing)
+                leased |= await self._leasing
         if leased:
-            await self._context.ask(partial(_release, sorted(leased), self._holder))
+            await self._context.acks.flush()
+            await self._context.ask(partial(_release, sorted(leased), self._context.holder))
 
     async def _start(self, id_: str) -> None:
         await self._stop(id_)
@@ -110,7 +156,7 @@ class PushPool:
             if obstacle is not None:
                 await self._context.ask(partial(disable, id_, obstacle.reason, state=obstacle.state))
                 return
-            worker = PushWorker(registered, self._hub, self._context)
+            worker = PushWorker(registered, self._hub, self._context, partial(self._is_leased, id_))
         except NotRegistered:
             return  # its service is not served yet, or the subscription was removed: the next `reconcile` decides
         except Exception as problem:
@@ -128,6 +174,8 @@ class PushPool:
             await worker.run()
         except NotRegistered:
             pass  # the subscription was removed
+        except LeaseLost:
+            self._leased_until.pop(id_, None)  # a new lease, then the cursor that the registry has by then
         except TidegateError as problem:
             _log.warning("a push worker starts again", subscription=id_, problem=str(problem))
         except Exception:
@@ -140,16 +188,16 @@ class PushPool:
             await asyncio.wait([running[1]])
 
 
-def _lease(ids: Sequence[str], holder: str, seconds: float, registry: Registry) -> list[str]:
+def _lease(ids: Sequence[str], holder: str, seconds: float, registry: Registry) -> set[str]:
     """Take or renew the leases that no other gateway has, and return the ids of their subscriptions. Blocks."""
-    others = {name for name, lease in registry.leases().items() if lease.holder != holder} if ids else set()
-    names = {id_: _lease_name(id_) for id_ in ids}
-    return [id_ for id_, name in names.items() if name not in others and registry.lease(name, holder, seconds)]
+    if not ids:
+        return set()
+    names = registry.lease_all([_lease_name(id_) for id_ in ids], holder, seconds)
+    return {name.removeprefix(LEASE_PREFIX) for name in names}
 
 
 def _release(ids: Sequence[str], holder: str, registry: Registry) -> None:
-    for id_ in ids:
-        registry.release(_lease_name(id_), holder)
+    registry.release_all([_lease_name(id_) for id_ in ids], holder)
 
 
 def _registered(id_: str, registry: Registry) -> RegisteredSubscription:
@@ -157,5 +205,4 @@ def _registered(id_: str, registry: Registry) -> RegisteredSubscription:
 
 
 def _lease_name(id_: str) -> str:
-    # The same for every kind of target, and as in older versions, so that gateways of both respect each other.
-    return f"webhook/{id_}"
+    return LEASE_PREFIX + id_

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -17,8 +17,9 @@ from tidegate.delivery.push.context import PushContext
 from tidegate.delivery.push.queue_sink import QueueSink
 from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
+from tidegate.errors import LeaseLost
 from tidegate.logs import Cursor
-from tidegate.registry import RegisteredSubscription, Registry, SubscriptionState
+from tidegate.registry import Fence, RegisteredSubscription, Registry, SubscriptionState
 from tidegate.subscriptions import PushTarget, SubscriptionRecord
 
 _log = structlog.get_logger("tidegate.delivery")
@@ -30,13 +31,21 @@ class PushWorker:
     Runs on the event loop.
     """
 
-    def __init__(self, registered: RegisteredSubscription, hub: Hub, context: PushContext) -> None:
-        """`registered` must be read from the registry after all acknowledgements were flushed.
+    def __init__(
+        self,
+        registered: RegisteredSubscription,
+        hub: Hub,
+        context: PushContext,
+        is_leased: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`registered` must be read from the registry after the lease was taken.
+
+        `is_leased` returns whether the lease surely lasts: it is called before each message is sent.
 
         Raises `FilterError` if the filter does not fit the service's schema, and `NotRegistered`.
         """
         subscription = self.subscription = registered.subscription
-        self._hub, self._context = hub, context
+        self._hub, self._context, self._is_leased = hub, context, is_leased
         self._attempts, self._retry_at = registered.attempts, registered.retry_at
         self._changed = asyncio.Event()
         self._sink = QueueSink(self._target.kind, context.settings.max_queued)
@@ -66,7 +75,10 @@ class PushWorker:
             self._context.acks.note(self.subscription.id, position.text)
 
     async def run(self) -> None:
-        """Deliver until cancelled, or until the subscription is disabled. Raises what the registry raises."""
+        """Deliver until cancelled, or until the subscription is disabled.
+
+        Raises what the registry raises, and `LeaseLost` instead of sending a message without a lease.
+        """
         try:
             self._is_sending = True  # the cursor must not move while a retry from before the start is waited for
             if self._retry_at is not None:
@@ -91,6 +103,8 @@ class PushWorker:
             self._changed.clear()  # a change while the message is sent ends the pause after it
             service, encoding = self.subscription.service, self.subscriber.encoding
             events = [event.encoded(service, encoding) for event in events]
+            if not self._is_leased():  # this process was stopped for a while: another gateway may have sent them
+                raise LeaseLost(f"the lease of {self.subscription.id} has ended")
             outcome = await self._context.transport.send(self.subscription, events)
             self._context.on_sent(self.subscription, outcome, len(events))
             match outcome.kind:
@@ -120,7 +134,7 @@ class PushWorker:
         if self._attempts:
             self._attempts = 0
             await self._context.acks.flush()
-            await self._context.ask(lambda registry: registry.note_attempt(self.subscription.id, 0, None))
+            await self._note_attempt(0, None)
 
     async def _wait_for_retry(self, outcome: Outcome) -> None:
         """Store the failure, so that a restart continues with it, then wait."""
@@ -131,8 +145,12 @@ class PushWorker:
             "a push attempt has failed", subscription=id_, attempts=attempts, problem=outcome.detail, retry_s=delay_s
         )
         await self._context.acks.flush()
-        await self._context.ask(lambda registry: registry.note_attempt(id_, attempts, retry_at))
+        await self._note_attempt(attempts, retry_at)
         await self._pause(delay_s)
+
+    async def _note_attempt(self, attempts: int, retry_at: datetime | None) -> None:
+        id_, fence = self.subscription.id, self._context.fence
+        await self._context.ask(lambda registry: registry.note_attempt(id_, attempts, retry_at, fence))
 
     async def _pause(self, delay_s: float) -> None:
         """Wait, but not after the subscription has changed."""
@@ -143,7 +161,7 @@ class PushWorker:
         """Store events as dead letters, and continue behind them."""
         id_ = self.subscription.id
         for event in events:
-            await self._context.ask(partial(_bury, id_, event, error, attempts))
+            await self._context.ask(partial(_bury, id_, event, error, attempts, self._context.fence))
         _log.error("a message became a dead letter", subscription=id_, events=len(events), problem=error)
         self._attempts = self._attempts or 1  # so that `_acknowledge` resets the attempts in the registry
         await self._acknowledge(events)
@@ -153,8 +171,8 @@ class PushWorker:
         await self._context.ask(partial(disable, self.subscription.id, reason))
 
 
-def _bury(id_: str, event: PendingEvent, error: str, attempts: int, registry: Registry) -> None:
-    registry.add_dead_letter(id_, event.cursor, event.record, error, attempts)
+def _bury(id_: str, event: PendingEvent, error: str, attempts: int, fence: Fence, registry: Registry) -> None:
+    registry.add_dead_letter(id_, event.cursor, event.record, error, attempts, fence)
 
 
 def disable(id_: str, reason: str, registry: Registry, state: SubscriptionState = "disabled") -> None:

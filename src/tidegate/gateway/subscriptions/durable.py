@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,8 @@ from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.pacing import Pace
-from tidegate.delivery.push.context import Obstacle, PushContext, PushSettings
+from tidegate.delivery.push.context import LEASE_PREFIX, Obstacle, PushContext, PushSettings
+from tidegate.delivery.push.placement import Peer
 from tidegate.delivery.push.pool import PushPool
 from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
@@ -33,7 +34,7 @@ from tidegate.gateway.transports.push import TransportRequest, push_transports
 from tidegate.gateway.transports.webhook import WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import ServiceName
-from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
+from tidegate.registry import DeadLetter, Fence, RegisteredSubscription, Registry
 from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
@@ -101,10 +102,13 @@ class Durable:
         sent: Callable[[SubscriptionRecord, Outcome, int], None] = lambda _, __, ___: None,
         tracing: Tracing | None = None,
         pace: Callable[[SubscriptionRecord], Pace | None] = lambda _: None,
+        holder: str | None = None,
+        peers: Callable[[], Collection[Peer]] = tuple,
     ) -> None:
         """`sent` is called with the outcome of each webhook message and its number of events.
 
-        `pace` returns the delivery rate limit of a webhook; None: there is none.
+        `pace` returns the delivery rate limit of a webhook; None: there is none. `holder` is the name of this gateway
+        in leases, and `peers` returns the gateways that share the webhooks.
         """
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
@@ -116,18 +120,23 @@ class Durable:
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.transports = push_transports(TransportRequest(settings.webhooks, tracing))
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
+        holder = holder or f"gateway_{secrets.token_hex(8)}"
+        fenced = partial(registry.acknowledge_all, fence=Fence(holder, LEASE_PREFIX))
+        self._push_acks = Acknowledgements(fenced, settings.ack_s)
         for_maker = partial(encoding, caller=None)
         context = PushContext(
             registry,
-            self.acks,
+            self._push_acks,
             self.transports,
             settings.push,
+            holder,
             encoding=for_maker,
             pace=pace,
             on_sent=sent,
             obstacle=lambda record: self.obstacle(record),
+            peers=peers,
         )
-        self._push_pool = PushPool(hub, context, f"gateway_{secrets.token_hex(8)}")
+        self._push_pool = PushPool(hub, context)
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
         self._revision = -1
@@ -147,7 +156,7 @@ class Durable:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
-        for close in (self._push_pool.close, self.acks.close, self.transports.close):
+        for close in (self._push_pool.close, self._push_acks.close, self.acks.close, self.transports.close):
             try:
                 await close()
             except Exception as problem:  # registry unreachable: events after the stored cursor are sent again
@@ -236,6 +245,7 @@ class Durable:
     async def _forget(self, id_: str) -> None:
         self._known.pop(id_, None)
         self.acks.forget(id_)
+        self._push_acks.forget(id_)
         for subscriber in self.connected(id_):
             self._hub.dismiss(subscriber, "the subscription was removed")
         self._connected.pop(id_, None)
@@ -259,6 +269,11 @@ class Durable:
         """Call `on_change` for all subscriptions, because the definitions of their services may have changed."""
         for id_, registered in self._known.items():
             self.on_change(id_, registered)
+
+    @property
+    def pushed(self) -> int:
+        """The number of push subscriptions that this gateway delivers."""
+        return self._push_pool.count
 
     def count(self, owner: str | None) -> int:
         """Return the number of subscriptions of an owner."""
@@ -298,7 +313,8 @@ class Durable:
 
     def cursor(self, registered: RegisteredSubscription) -> str | None:
         """Return the acknowledged cursor of a subscription, even if it is not stored yet."""
-        return self.acks.newest(registered.subscription.id) or registered.cursor
+        id_ = registered.subscription.id
+        return self.acks.newest(id_) or self._push_acks.newest(id_) or registered.cursor
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` if a cursor is not a position in a service's output."""

@@ -90,7 +90,7 @@ class WebhookTransport:
         webhook = subscription.deliver
         assert isinstance(webhook, Webhook)
         kind, body = content(subscription, webhook, events)
-        id_ = signing.message_id(subscription.id, events[-1].cursor)
+        id_ = signing.message_id(subscription.id, [each.record for each in events])
         headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
         if self._tracing is None:
             return await self._post(webhook.url, headers, body)

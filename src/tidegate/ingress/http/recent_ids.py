@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -53,14 +53,49 @@ class RecentIds:
         self._ids.discard(self._order.popleft())
 
 
-def read_recent_ids(log: EventLog, stream: str, max_records: int, max_age_s: float, now: int) -> list[str]:
-    """Return the ids of the newest records of a stream, oldest first; reads at most `max_records`.
+class SharedIds:
+    """The newest ids of a stream that several processes append to, as the log has them.
+
+    `catch_up` reads what the other processes have appended since. So an event that one of them has acknowledged is
+    known here before an event with the same id is appended. Not thread-safe.
+    """
+
+    def __init__(self, log: EventLog, stream: str, recent: RecentIds, end: Cursor) -> None:
+        """`recent` has the ids of the records before `end`."""
+        self._log, self._stream, self._recent, self._seen = log, stream, recent, end
+
+    def catch_up(self, max_records: int, now: float) -> bool:
+        """Add the ids of records that were appended since. Returns False if there are too many, or another stream."""
+        end = self._log.end(self._stream)
+        if end.generation != self._seen.generation:
+            return False
+        if end.offsets == self._seen.offsets:
+            return True
+        ids, count = _ids_between(self._log, self._stream, self._seen, end, max_records)
+        for id_ in ids:
+            self._recent.add(id_, now)
+        self._seen = end
+        return count < max_records
+
+    def appended(self, counts: Mapping[str, int], ends: Mapping[str, int]) -> None:
+        """Skip records that this process has appended itself: their number, and the offset after them, by partition.
+
+        If records of another process are between them, all are read by the next `catch_up`.
+        """
+        offsets = dict(self._seen.offsets)
+        for partition, end in ends.items():
+            if offsets.get(partition, 0) + counts[partition] == end:
+                offsets[partition] = end
+        self._seen = Cursor(self._seen.generation, offsets)
+
+
+def read_recent_ids(log: EventLog, stream: str, end: Cursor, max_records: int, max_age_s: float, now: int) -> list[str]:
+    """Return the ids of the newest records of a stream before `end`, oldest first; reads at most `max_records`.
 
     Looks back in steps, each four times as far as the previous one, so that the newest ids are found even if the stream
     has more than `max_records` in the maximum age.
     """
     steps: list[list[str]] = []
-    end = log.end(stream)
     lookback_s = min(_FIRST_LOOKBACK_S, max_age_s)
     while True:
         start = log.since(stream, now - round(lookback_s * 1e6))

@@ -32,5 +32,7 @@ class IngestSettings:
     """How long `close` waits for pending requests before it kills the process."""
     writer_lock: Path | None = None
     """Lock file of the process that appends to segment files; None: the log allows several writers, or there is one."""
+    has_other_writers: bool = False
+    """True if other processes append to the same streams: their ids are read from the log before each append."""
     lock_owner: str = "another gateway"
     """How messages of other processes name the owner of the lock."""

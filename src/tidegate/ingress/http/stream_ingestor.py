@@ -8,7 +8,7 @@ from itertools import compress, islice
 from tidegate.errors import Violation
 from tidegate.ingress.http.formats import ParsedBody
 from tidegate.ingress.http.receipt import EventRefusal, IngestReceipt, Mode
-from tidegate.ingress.http.recent_ids import RecentIds, read_recent_ids
+from tidegate.ingress.http.recent_ids import RecentIds, SharedIds, read_recent_ids
 from tidegate.ingress.http.settings import IngestSettings
 from tidegate.ingress.http.validator import validator
 from tidegate.ingress.raw_streams import RawStreamWriter, stamp, with_metadata
@@ -34,6 +34,10 @@ class StreamIngestor:
         self._is_valid = validator(stream.schema)
         self._recent_ids: RecentIds | None = None
         """None until the first event with an id: until then the log is not searched."""
+        self._shared_ids: SharedIds | None = None
+        """Follows other processes that append to the stream; None: there are none, or `_recent_ids` is None."""
+        self._has_caught_up = False
+        """True if the ids of other processes were read since the last append."""
         self._cursor: Cursor | None = None
         self._batches: dict[str, list[bytes]] = {partition: [] for partition in self._writer.partitions}
         self._refused: list[bytes] = []
@@ -59,8 +63,13 @@ class StreamIngestor:
             ends = self._writer.write(batches)
             self._writer.refuse(refused)
         except BaseException:
-            self._recent_ids = self._cursor = None  # unknown now: read the log before the next append
+            self._recent_ids = self._shared_ids = self._cursor = (
+                None  # unknown now: read the log before the next append
+            )
             raise
+        self._has_caught_up = False
+        if self._shared_ids is not None:
+            self._shared_ids.appended({partition: len(records) for partition, records in batches.items()}, ends)
         return self._cursor_after(ends).text if ends else None
 
     def _cursor_after(self, ends: dict[str, int]) -> Cursor:
@@ -68,7 +77,7 @@ class StreamIngestor:
         # If an offset decreases, the stream was deleted and created again.
         if last is None or any(end <= last.offsets.get(partition, 0) for partition, end in ends.items()):
             if last is not None:
-                self._recent_ids = None
+                self._recent_ids = self._shared_ids = None
             self._cursor = self._log.end(self.stream.name)
         else:
             self._cursor = Cursor(last.generation, {**last.offsets, **ends})
@@ -141,13 +150,23 @@ class StreamIngestor:
         return ids, records
 
     def _load_recent_ids(self, now: float) -> RecentIds:
-        """Return the recent ids; at first use, and after a failed append, those that the log holds."""
+        """Return the recent ids; at first use, and after a failed append, those that the log holds.
+
+        If other processes append too, the ids of their events come from the log before each append.
+        """
+        max_ids, max_age_s = self._settings.remembered_ids, self._settings.remembered_s
+        if self._shared_ids is not None and not self._has_caught_up:
+            if self._shared_ids.catch_up(max_ids, now):
+                self._has_caught_up = True
+            else:
+                self._recent_ids = self._shared_ids = None
         if self._recent_ids is None:
-            max_ids, max_age_s = self._settings.remembered_ids, self._settings.remembered_s
-            recent = RecentIds(max_ids, max_age_s)
-            for id_ in read_recent_ids(self._log, self.stream.name, max_ids, max_age_s, self._clock.now()):
+            recent, end = RecentIds(max_ids, max_age_s), self._log.end(self.stream.name)
+            for id_ in read_recent_ids(self._log, self.stream.name, end, max_ids, max_age_s, self._clock.now()):
                 recent.add(id_, now)
             self._recent_ids = recent
+            if self._settings.has_other_writers:
+                self._shared_ids, self._has_caught_up = SharedIds(self._log, self.stream.name, recent, end), True
         self._recent_ids.expire(now)
         return self._recent_ids
 

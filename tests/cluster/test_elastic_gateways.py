@@ -1,0 +1,105 @@
+"""Several gateways over one Kafka and one PostgreSQL share their work, and what they know of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.cluster.gateways import Cluster, GatewayProcess, Inboxes
+from tests.kafka_broker import Broker
+from tests.polling import until
+from tests.postgres_server import need_postgres, running
+from tidegate.errors import EnvironmentProblem
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.processes, pytest.mark.xdist_group("broker")]
+
+WEBHOOKS = 12
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two gateways that all tests of this file share."""
+    try:
+        programs = need_postgres()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no PostgreSQL: {exc}")
+    with running(programs) as postgres:
+        cluster = Cluster(tmp_path_factory.mktemp("cluster"), broker.address, postgres)
+        try:
+            cluster.start(2)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def test_event_that_is_sent_again_to_another_gateway_is_not_doubled(cluster: Cluster) -> None:
+    first, second = cluster.gateways
+    assert _publish(first, range(50)) == (50, 0)
+    assert _publish(second, range(60)) == (10, 50)
+    assert _publish(first, range(40, 70)) == (10, 20)
+    rounds = range(100, 200, 5)
+    for n in rounds:  # a producer that gets no answer in time asks the next gateway, and so on
+        for each in (first, second, first):
+            _publish(each, range(n, n + 10))
+    read = cluster.log.read("trips_raw", cluster.log.begin("trips_raw"), 1_000)
+    ids = [json.loads(record)["_id"] for record in read.records]
+    assert sorted(ids) == sorted(f"e{n}" for n in (*range(70), *range(100, 205)))
+
+
+def _publish(gateway: GatewayProcess, numbers: Iterable[int]) -> tuple[int, int]:
+    body = "".join(json.dumps({"_id": f"e{n}", "n": n}) + "\n" for n in numbers)
+    headers = {"content-type": "application/x-ndjson"}
+    answer = gateway.http.post("/v1/streams/trips_raw/events", content=body, headers=headers).raise_for_status().json()
+    return answer["accepted"], answer["duplicates"]
+
+
+def test_webhooks_move_between_gateways_without_a_lost_or_doubled_event(cluster: Cluster) -> None:
+    first, second = cluster.gateways
+    stop = threading.Event()
+    with Inboxes().running() as inboxes:
+        for n in range(WEBHOOKS):
+            webhook = {"url": f"{inboxes.url}/{n}", "handshake": False}
+            path = "/v1/services/trips/subscriptions"
+            first.http.post(path, json={"deliver": {"webhook": webhook}}).raise_for_status()
+        until(lambda: len(cluster.holders()) == 2, "both gateways to deliver webhooks", 60)
+        load = threading.Thread(target=_append_until, args=(cluster, stop))
+        load.start()
+        try:
+            (third,) = cluster.start()
+            until(lambda: len(cluster.holders()) == 3, "the third gateway to deliver webhooks", 60)
+            second.pause()
+            first.kill()
+            until(lambda: len(cluster.holders()) == 1, "the third gateway to deliver all webhooks", 60)
+            second.resume()
+            until(lambda: len(cluster.holders()) == 2, "the second gateway to have its webhooks again", 60)
+        finally:
+            stop.set()
+            load.join()
+        wanted = set(range(cluster.sent))
+        until(lambda: all(wanted <= _numbers(inboxes, n) for n in range(WEBHOOKS)), "all events at all receivers", 60)
+        for n in range(WEBHOOKS):
+            _check(inboxes.messages[f"/{n}"])
+    assert third.http.get("/livez").status_code == 200
+
+
+def _append_until(cluster: Cluster, stop: threading.Event) -> None:
+    while not stop.wait(0.1):
+        cluster.append(4)
+
+
+def _numbers(inboxes: Inboxes, n: int) -> set[int]:
+    return {number for _, number in list(inboxes.messages[f"/{n}"])}
+
+
+def _check(messages: list[tuple[str, int]]) -> None:
+    """A repeated event has the id of its first message, and the first messages are in order in each partition."""
+    ids: dict[int, str] = {}
+    for id_, number in messages:
+        assert ids.setdefault(number, id_) == id_, f"event {number} has two webhook-ids"
+    assert len(set(ids.values())) == len(ids)
+    for partition in (0, 1):
+        firsts = [number for number in ids if number % 2 == partition]
+        assert firsts == sorted(firsts)
