@@ -30,6 +30,10 @@ services:
 """
 
 
+MAX_SUBSCRIPTIONS = 20
+"""Connected subscribers that a caller may have in all."""
+
+
 class GatewayProcess:
     """One `tidegate gateway`, which tests stop, continue and kill."""
 
@@ -75,6 +79,7 @@ class Cluster:
 
     def write_profile(self, kafka: str, postgres: str, more: str = "") -> None:
         text = f"log: {{kafka: '{kafka}'}}\nregistry: '{postgres}'\nwebhooks: {{allow_private: true}}\n"
+        text += f"access: {{quotas: {{subscriptions: {MAX_SUBSCRIPTIONS}}}}}\n"
         self.profile.write_text(text + more)
 
     def start(self, count: int = 1, options: Sequence[str] = ()) -> list[GatewayProcess]:

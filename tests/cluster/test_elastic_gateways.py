@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 
+import httpx
 import pytest
 
-from tests.cluster.gateways import Cluster, GatewayProcess, Inboxes
+from tests.cluster.gateways import MAX_SUBSCRIPTIONS, Cluster, GatewayProcess, Inboxes
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tests.postgres_server import need_postgres, running
@@ -54,6 +56,27 @@ def _publish(gateway: GatewayProcess, numbers: Iterable[int]) -> tuple[int, int]
     headers = {"content-type": "application/x-ndjson"}
     answer = gateway.http.post("/v1/streams/trips_raw/events", content=body, headers=headers).raise_for_status().json()
     return answer["accepted"], answer["duplicates"]
+
+
+def test_quota_holds_over_both_gateways(cluster: Cluster) -> None:
+    with ExitStack() as connected:
+        for n in range(MAX_SUBSCRIPTIONS):
+            connected.enter_context(_subscribed(cluster.gateways[n % 2]))
+        for gateway in cluster.gateways:
+            refused = until(lambda gateway=gateway: _is_refused(gateway), "a subscriber to be refused", 60)  # type: ignore[misc]
+            assert f"has all {MAX_SUBSCRIPTIONS} subscriptions that it may have at once" in refused
+    for gateway in cluster.gateways:
+        until(lambda gateway=gateway: not _is_refused(gateway), "a subscriber to be accepted again", 60)  # type: ignore[misc]
+
+
+def _subscribed(gateway: GatewayProcess) -> AbstractContextManager[httpx.Response]:
+    return gateway.http.stream("GET", "/v1/services/trips/events", headers={"accept": "text/event-stream"})
+
+
+def _is_refused(gateway: GatewayProcess) -> str:
+    """Return why one more subscriber is refused; an empty text if it is not."""
+    with _subscribed(gateway) as answer:
+        return str(json.loads(answer.read())["detail"]) if answer.status_code == 429 else ""
 
 
 def test_webhooks_move_between_gateways_without_a_lost_or_doubled_event(cluster: Cluster) -> None:

@@ -117,6 +117,8 @@ class Gateway:
         self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32))
         self.owners = OwnerRights(self.policies, self.certificates, needs_keys=needs_keys)
         self.roster = Roster(registry, name, has_semantics=semantics is not None)
+        self.roster.parts["use"] = self.meter.report
+        self.roster.on_reports = lambda reports: self.meter.note_others(report.get("use") for report in reports)
         self._make_delivery(durable or DurableSettings(), links)
         self.open_sockets: Counter[str | None] = Counter()
         """Open WebSockets by the id of their caller."""

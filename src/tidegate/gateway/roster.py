@@ -1,6 +1,6 @@
 """The gateways that share a registry: says that this one runs, and knows which others do.
 
-    this gateway ── report, each second ──▶ registry ── reports of the others ──▶ peers
+    this gateway ── report, each second ──▶ registry ── reports of the others ──▶ peers, use
 
 A report is a JSON object. Gateways of other versions may leave out members of it, or add some.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
@@ -39,6 +39,10 @@ class Roster:
         `has_semantics`: this gateway evaluates filters with ~.
         """
         self.id = f"gateway_{secrets.token_hex(8)}"
+        self.parts: dict[str, Callable[[], Any]] = {}
+        """Further members of the report: each is what its function returns, a JSON value."""
+        self.on_reports: Callable[[Collection[Report]], None] = lambda _: None
+        """Called with the reports of the other gateways when they were read."""
         self.others: Mapping[str, Report] = {}
         """The newest reports of the other gateways, by id."""
         self._registry, self._name, self._interval_s = registry, name, interval_s
@@ -78,13 +82,15 @@ class Roster:
         documents = await asyncio.get_running_loop().run_in_executor(None, self._write_and_read, document)
         documents.pop(self.id, None)
         self.others = {id_: _parsed(text) for id_, text in documents.items()}
+        self.on_reports(self.others.values())
 
     def _write_and_read(self, document: str) -> dict[str, str]:
         self._registry.report_gateway(self.id, document, REPORT_VALID_S)
         return self._registry.gateways()
 
     def _report(self) -> dict[str, Any]:
-        return {"name": self._name, "semantics": self._has_semantics}
+        report = {"name": self._name, "semantics": self._has_semantics}
+        return report | {name: part() for name, part in self.parts.items()}
 
 
 def _parsed(text: str) -> Report:

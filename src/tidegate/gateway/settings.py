@@ -58,7 +58,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Limits of one caller on one gateway; None: no limit. A key may have its own."""
+    """Limits of one caller at all gateways that share a registry; None: no limit. A key may have its own."""
 
     connections: int | None = 20_000
     """Concurrent requests and open WebSockets. The default exceeds what the ports of one machine allow."""

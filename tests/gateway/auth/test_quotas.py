@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,100 @@ def test_released_use_may_be_taken_again() -> None:
     meter.give_back("connections", MINE)
     meter.take("connections", MINE)
     refused("connections", meter)
+
+
+def exchange(*meters: Meter) -> None:
+    """Let gateways report to each other, as they do once a second; through JSON, as in the registry."""
+    reports = [json.loads(json.dumps(meter.report())) for meter in meters]
+    for n, meter in enumerate(meters):
+        meter.note_others(reports[:n] + reports[n + 1 :])
+
+
+def test_use_at_other_gateways_counts() -> None:
+    one, other, third = (Meter(Quotas(connections=5, subscriptions=1)) for _ in range(3))
+    for meter in (one, one, other, other):
+        meter.take("connections", MINE)
+    one.take("subscriptions", MINE)
+    exchange(one, other, third)
+    third.take("connections", MINE)
+    for meter in (one, other, third):
+        exchange(one, other, third)
+        assert refused("connections", meter)["limit"] == 5
+    refused("subscriptions", other)
+    other.take("connections", Caller("key_2", "other", "consumer"))
+    one.give_back("connections", MINE)
+    one.give_back("subscriptions", MINE)
+    exchange(one, other, third)
+    other.take("connections", MINE)
+    other.take("subscriptions", MINE)
+
+
+def test_connections_of_one_gateway_are_shared_only_among_its_own_callers() -> None:
+    one, other = (Meter(Quotas(connections=10), max_connections=3) for _ in range(2))
+    for meter in (one, other):
+        for _ in range(3):
+            meter.take("connections", MINE)
+        exchange(one, other)
+    said = refused("connections", one)
+    assert said["detail"] == f"the key 'mine' has all 3 connections that it may have at once; {MORE}"
+    rich = Caller("key_2", "rich", "consumer", quotas=(("connections", 4),))
+    for _ in range(4):
+        one.take("connections", rich)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 30, 400]), min_size=40, max_size=40), min_size=1, max_size=4),
+)
+def test_rate_holds_over_all_gateways(demands: list[list[int]]) -> None:
+    """Each gateway sends what its caller demands in tenths of a second, as far as the rate allows."""
+    clock, rate = Clock(), 20.0
+    meters = [Meter(Quotas(events=rate), clock) for _ in demands]
+    taken = 0
+    for tenth in range(40):
+        if tenth % 10 == 0:
+            exchange(*meters)
+        for meter, demand in zip(meters, demands, strict=True):
+            if demand[tenth]:
+                with suppress(HttpProblem):
+                    meter.need_events(MINE)
+                    meter.took_events(MINE, demand[tenth])
+                    taken += demand[tenth]
+        clock.now += 0.1
+    # A full bucket at each gateway, one request that exceeds it, and a second until they know of each other.
+    assert taken <= rate * 4 + len(meters) * (rate + 400) + (len(meters) - 1) * rate
+
+
+def test_steady_callers_of_several_gateways_share_a_rate() -> None:
+    clock = Clock()
+    one, other = (Meter(Quotas(requests=10), clock) for _ in range(2))
+    counts = [0, 0]
+    for tenth in range(600):
+        if tenth % 10 == 0:
+            exchange(one, other)
+        for n, meter in enumerate((one, other)):
+            for _ in range((3, 9)[n]):  # 30 and 90 a second
+                with suppress(HttpProblem):
+                    meter.begin(MINE)
+                    meter.end(MINE)
+                    counts[n] += 1
+        clock.now += 0.1
+    assert 600 <= sum(counts) <= 640
+    assert min(counts) > 250
+    for tenth in range(600):  # only one of them is used from now on
+        if tenth % 10 == 0:
+            exchange(one, other)
+        with suppress(HttpProblem):
+            one.begin(MINE)
+            one.end(MINE)
+            counts[0] += 1
+        clock.now += 0.1
+    assert sum(counts) >= 1_180
+
+
+def test_report_of_another_version_is_ignored() -> None:
+    meter = Meter(Quotas(connections=1))
+    meter.note_others([None, 7, {"connections": 3}, {"connections": {"key_1": "many"}}, {"new": {"key_1": 9}}])
+    meter.take("connections", MINE)
 
 
 def test_key_has_its_own_quota_and_a_new_token_shares_the_old() -> None:

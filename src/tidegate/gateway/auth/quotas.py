@@ -1,15 +1,20 @@
 """Quotas: what one caller may hold at once, and rate limits, so that no caller exhausts the gateway.
 
-Each gateway counts for itself. All guests count as one caller.
+Gateways that share a registry count together: each reports the use of its callers once a second, and subtracts what the
+others report. In that second a caller may exceed a quota. All guests count as one caller.
+
+A rate is divided by need: a bucket refills at the rate less what the buckets of the other gateways refilled, but at
+least at an equal share of the gateways that the caller uses. So all gateways together refill no more than the rate.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.http.problems import HttpProblem
@@ -34,12 +39,11 @@ class Meter:
         self, quotas: Quotas, clock: Callable[[], float] = time.monotonic, *, max_connections: int | None = None
     ) -> None:
         """`max_connections` limits the connections of one caller, besides its quota; None: only the quota does."""
-        if max_connections is not None:
-            limit = quotas.connections
-            quotas = replace(quotas, connections=min(max_connections, max_connections if limit is None else limit))
-        self._quotas, self._clock = quotas, clock
+        self._quotas, self._clock, self._max_connections = quotas, clock, max_connections
         self._counts: dict[tuple[str, str], int] = {}
         self._rates: dict[tuple[str, str], Bucket] = {}
+        self._elsewhere: Mapping[tuple[str, str], Use] = {}
+        """The use of callers at other gateways, by quota and caller."""
 
     def of(self, caller: Caller) -> Quotas:
         """Return the quotas of a caller: those of their key, and the defaults for the rest."""
@@ -61,7 +65,10 @@ class Meter:
         """Count one more use. Raises `HttpProblem` (429) beyond the quota."""
         about = quota, _id(caller)
         count = self._counts.get(about, 0)
-        self.need(quota, caller, count)
+        self.need(quota, caller, count + round(self._elsewhere.get(about, _NONE).amount))
+        own_limit = self._max_connections if quota == "connections" and quota not in dict(caller.quotas) else None
+        if own_limit is not None and count >= own_limit:  # this gateway has no more, whatever others have
+            raise self._all_in_use(quota, caller, own_limit)
         self._counts[about] = count + 1
 
     def taken(self, quota: str, caller: Caller) -> Callable[[], None]:
@@ -80,7 +87,10 @@ class Meter:
         """Raise `HttpProblem` (429) if `count` uses leave no room for one more."""
         limit = getattr(self.of(caller), quota)
         if limit is not None and count >= limit:
-            raise _beyond(quota, limit, f"{_who(caller)} has all {limit:,} {_WHAT[quota]} that it may have at once")
+            raise self._all_in_use(quota, caller, limit)
+
+    def _all_in_use(self, quota: str, caller: Caller, limit: int) -> HttpProblem:
+        return _beyond(quota, limit, f"{_who(caller)} has all {limit:,} {_WHAT[quota]} that it may have at once")
 
     def need_filter(self, caller: Caller, text: str | None) -> None:
         """Raise `HttpProblem` (429) if a filter is longer than the quota."""
@@ -136,7 +146,53 @@ class Meter:
             if len(self._rates) >= _MAX_RATES:
                 self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_full}
             bucket = self._rates[about] = Bucket(getattr(self.of(caller), quota), self._clock)
+            bucket.share(self._elsewhere.get(about, _NONE))
         return bucket
+
+    # Other gateways ------------------------------------------------------------------
+
+    def report(self) -> dict[str, dict[str, float]]:
+        """Return the use of the callers at this gateway since the last report, by quota and caller.
+
+        Callers with little use are left out beyond `_MAX_REPORTED` entries.
+        """
+        rates = {about: bucket.take_refill_rate() for about, bucket in self._rates.items()}
+        uses = [(about, use) for about, use in (*self._counts.items(), *rates.items()) if use > 0]
+        report: dict[str, dict[str, float]] = {}
+        for (quota, caller), use in heapq.nlargest(_MAX_REPORTED, uses, key=lambda pair: pair[1]):
+            report.setdefault(quota, {})[caller] = use
+        return report
+
+    def note_others(self, reports: Iterable[object]) -> None:
+        """Subtract the use that other gateways have reported, in place of what they reported before."""
+        elsewhere: dict[tuple[str, str], Use] = {}
+        for report in reports:
+            for about, use in _uses(report):
+                before = elsewhere.get(about, _NONE)
+                elsewhere[about] = Use(before.amount + use, before.gateways + 1)
+        self._elsewhere = elsewhere
+        for about, bucket in self._rates.items():
+            bucket.share(elsewhere.get(about, _NONE))
+
+
+class Use(NamedTuple):
+    """What other gateways have of a quota of one caller."""
+
+    amount: float
+    gateways: int
+
+
+_NONE = Use(0.0, 0)
+_MAX_REPORTED = 2_000
+"""Entries of a report, which every gateway reads once a second."""
+
+
+def _uses(report: object) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the entries of a report; nothing of what a newer version may have written otherwise."""
+    for quota, callers in report.items() if isinstance(report, Mapping) else ():
+        for caller, use in callers.items() if isinstance(callers, Mapping) else ():
+            if isinstance(use, int | float) and use > 0:
+                yield (quota, caller), use
 
 
 _MAX_RATES = 10_000
@@ -146,15 +202,18 @@ _MAX_RATES = 10_000
 class Bucket:
     """A token bucket for one second of its rate. It may go into debt, which has to be refilled first."""
 
-    __slots__ = ("_at", "_clock", "_left", "_rate")
+    __slots__ = ("_at", "_clock", "_left", "_limit", "_rate", "_refilled", "_reported_at")
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
-        self._rate, self._clock = rate, clock
-        self._left, self._at = self._capacity, clock()
+        self._limit = self._rate = rate
+        self._clock = clock
+        self._left = self._capacity
+        self._at = self._reported_at = clock()
+        self._refilled = 0.0
 
     @property
     def _capacity(self) -> float:
-        return max(1.0, self._rate)
+        return max(1.0, self._limit)
 
     @property
     def is_full(self) -> bool:
@@ -167,10 +226,28 @@ class Bucket:
 
     def spend(self, count: float) -> None:
         """Take tokens, into debt if needed. A negative count puts tokens back."""
-        self._left, self._at = self._filled() - count, self._clock()
+        self._refill()
+        self._left -= count
+
+    def share(self, others: Use) -> None:
+        """Leave to the buckets of other gateways what they refilled, but keep at least an equal share."""
+        self._refill()
+        self._rate = max(self._limit - others.amount, self._limit / (1 + others.gateways))
+
+    def take_refill_rate(self) -> float:
+        """Return how many tokens a second were refilled since the last call; 0 if the bucket was full all the time."""
+        self._refill()
+        passed_s = self._at - self._reported_at
+        refilled, self._refilled, self._reported_at = self._refilled, 0.0, self._at
+        return refilled / passed_s if passed_s > 0 else 0.0
 
     def _filled(self) -> float:
         return min(self._capacity, self._left + (self._clock() - self._at) * self._rate)
+
+    def _refill(self) -> None:
+        filled = self._filled()
+        self._refilled += max(0.0, filled - self._left)
+        self._left, self._at = filled, self._clock()
 
 
 class CallerPace:
