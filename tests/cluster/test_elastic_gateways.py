@@ -101,11 +101,19 @@ def test_webhooks_move_between_gateways_without_a_lost_or_doubled_event(cluster:
         finally:
             stop.set()
             load.join()
+        until(lambda: _shares(second, third) == WEBHOOKS, "the metrics to say who delivers how many", 60)
         wanted = set(range(cluster.sent))
         until(lambda: all(wanted <= _numbers(inboxes, n) for n in range(WEBHOOKS)), "all events at all receivers", 60)
         for n in range(WEBHOOKS):
             _check(inboxes.messages[f"/{n}"])
     assert third.http.get("/livez").status_code == 200
+
+
+def _shares(*gateways: GatewayProcess) -> float:
+    """How many webhooks some gateways deliver by their metrics; 0 if one of them delivers none."""
+    texts = [gateway.http.get("/metrics").text for gateway in gateways]
+    shares = [float(text.partition("\ntidegate_webhooks ")[2].split()[0]) for text in texts]
+    return sum(shares) if all(shares) else 0.0
 
 
 def _append_until(cluster: Cluster, stop: threading.Event) -> None:

@@ -135,6 +135,7 @@ class _GatewayCollector:
         yield from self._delivery()
         yield from self._counted()
         yield from self._lags()
+        yield from self._share()
         yield from self._services()
         yield self._dependencies()
         yield from self._links()
@@ -142,6 +143,12 @@ class _GatewayCollector:
         yield from self._tls()
         yield from self._security()
         yield from self._peers()
+
+    def _share(self) -> Iterable[Metric]:
+        others = len(self._gateway.roster.others)
+        yield GaugeMetricFamily("tidegate_gateways", "Gateways that share the registry.", value=1 + others)
+        pushed = self._gateway.durable.pushed
+        yield GaugeMetricFamily("tidegate_webhooks", "Webhooks that this gateway delivers.", value=pushed)
 
     def _security(self) -> Iterable[Metric]:
         sign_ins, audit = self._gateway.sign_ins, self._gateway.audit
