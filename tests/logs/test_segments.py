@@ -135,6 +135,23 @@ def test_since_finds_records_by_append_time(tmp_path: Path, monkeypatch: pytest.
     log.close()
 
 
+def test_time_index_knows_the_age_of_records_to_ten_milliseconds(tmp_path: Path) -> None:
+    now = [1_000_000]
+    log = SegmentLog(tmp_path, clock=lambda: now[0])
+    log.create("gps")
+    appended = {}
+    for pause_micros in (0, 3_000, 3_000, 5_000, 60_000_000, 9_999, 1, -5_000_000, 2_000):
+        now[0] += pause_micros
+        appended[log.end("gps").offsets["0"]] = now[0]
+        log.append("gps", "0", [record(7)])
+    (segment,) = files.segments_of(str(tmp_path / "gps" / "0"))
+    times = segment.times()
+    for offset, moment in appended.items():
+        found = [micros for micros, begin in times if begin <= offset][-1]
+        assert 0 <= moment - found < 10_000
+    log.close()
+
+
 def test_old_segments_expire_by_age_but_never_the_newest(tmp_path: Path) -> None:
     now = [0]
     log = SegmentLog(tmp_path, segment_bytes=100, clock=lambda: now[0])

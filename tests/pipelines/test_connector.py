@@ -82,7 +82,7 @@ def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_latencies_are_counted_by_the_same_bounds_on_both_sides() -> None:
-    java = (build._SOURCES / "tidegate" / "Metrics.java").read_text()
+    java = (build._SOURCES / "tidegate" / "Histogram.java").read_text()
     bounds = re.search(r"long\[\] BOUNDS = \{([^}]+)\}", java)
     assert bounds is not None
     assert tuple(int(each) / 1e6 for each in bounds[1].split(",")) == LATENCY_BOUNDS_S

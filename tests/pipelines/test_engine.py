@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,9 +138,45 @@ def test_what_was_filtered_out_is_not_read_again(world: MADE, tmp_path: Path) ->
     here.await_events("gps", 1)
     found = here.engine.metrics("gps")
     assert found["reached"]["a/0"] > end
-    assert (sum(found["latencies"]), len(found["latencies"])) == (found["written"], len(LATENCY_BOUNDS_S) + 1)
+    counts = found["latency_counts"]
+    assert (sum(counts), len(counts)) == (found["written"], len(LATENCY_BOUNDS_S) + 1)
     assert found["latency_micros"] > 0
     assert job.failure() is None
+
+
+def test_latency_includes_the_wait_in_the_log_and_processing_does_not(world: MADE) -> None:
+    here = world(
+        """
+services:
+  moving: {from: a, pipeline: [{filter: speed >= 0}]}
+  counted:
+    from: a
+    pipeline: [{aggregate: {count: n, by: [vid], window: {length: 60s, slide: 30s}, emit: updates}}]
+"""
+    )
+    for name in ("moving", "counted"):
+        here.start(name)
+        here.append("a", [gps(0)])
+        here.await_events(name, 1)
+        here.stop(name)
+        before = here.engine.metrics(name)
+        here.append("a", [gps(n) for n in range(1, 6)])
+        written = len(here.events(name))
+        appended = time.time()
+        until(lambda now=appended: time.time() - now >= 1.5, "the events to wait")  # type: ignore[misc]
+        here.start(name)
+        here.await_events(name, written + 5)
+        until(lambda name=name, before=before: _late_by(here, name, before) >= 5 * 1.5, f"latencies of {name}")  # type: ignore[misc]
+        found = here.engine.metrics(name)
+        assert sum(found["processing_counts"]) == sum(found["latency_counts"]) >= 6
+        here.stop(name)
+
+
+def _late_by(here: World, name: str, before: Mapping[str, Any]) -> float:
+    """The seconds that events waited to be read."""
+    now = here.engine.metrics(name)
+    waits: list[int] = [each["latency_micros"] - each["processing_micros"] for each in (before, now)]
+    return (waits[1] - waits[0]) / 1e6
 
 
 def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE) -> None:

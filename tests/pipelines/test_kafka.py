@@ -28,6 +28,7 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     test_a_stateless_service_goes_on_where_its_output_ends,
     test_final_values_once_each_after_a_restart,
     test_flagged_and_dropped,
+    test_latency_includes_the_wait_in_the_log_and_processing_does_not,
     test_merged_filtered_judged_masked,
     test_updates_of_a_window_after_a_restart,
 )

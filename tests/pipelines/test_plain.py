@@ -71,7 +71,8 @@ services:
     assert (found["written"], found["quarantined"]) == (len(ids), 1)
     assert found["read"] >= 61, "a batch that was stopped before it was committed is read again"
     assert found["latency_ms"]["p50"] > 0
-    assert sum(found["latencies"]) == found["written"]
+    assert sum(found["latency_counts"]) == sum(found["processing_counts"]) == found["written"]
+    assert found["latency_micros"] >= found["processing_micros"]
     assert found["latency_micros"] > 0
 
 

@@ -11,7 +11,10 @@ from tidegate.errors import LogError
 from tidegate.logs.files import TIME, Segment, segments_of, whole
 
 TIME_EVERY_BYTES = 64 * 1024
-"""Bytes between two entries of the time index."""
+"""Most bytes between two entries of the time index."""
+
+TIME_EVERY_MICROS = 10_000
+"""Time between two entries, if records are appended: the age of a record is known as exactly."""
 
 
 class WriterClosed(Exception):  # noqa: N818 - control flow: the caller opens the partition again
@@ -41,6 +44,7 @@ class Writer:
         self._at = self._base + kept
         _repair_time_index(Segment(self._folder, self._base), self._at)
         self._next_time = self._at
+        self._last_time = 0
 
     def append(self, records: Sequence[bytes]) -> int:
         """Append records and return the offset after the last.
@@ -65,8 +69,10 @@ class Writer:
         if self._at - self._base >= self._segment_bytes:
             self._roll()
         self._need_sole_writer()
-        if self._at >= self._next_time and data:
-            self._note_time()
+        if data:
+            now = self._clock()
+            if self._at >= self._next_time or abs(now - self._last_time) >= TIME_EVERY_MICROS:
+                self._note_time(now)
         try:
             _write_all(self._file, data)
         except OSError:
@@ -93,17 +99,17 @@ class Writer:
         return file
 
     def _roll(self) -> None:
-        self._note_time()  # an upper bound for the append time of the segment's last record
+        self._note_time(self._clock())  # an upper bound for the append time of the segment's last record
         os.fsync(self._file)  # so that only the newest segment can end in an incomplete record
         file = self._open(self._at)
         os.close(self._file)
         self._file, self._base, self._next_time = file, self._at, self._at
 
-    def _note_time(self) -> None:
+    def _note_time(self, now: int) -> None:
         """Add an entry to the time index: records from this offset on were appended now or later."""
         with open(Segment(self._folder, self._base).times_path, "ab") as file:
-            file.write(TIME.pack(self._clock(), self._at))
-        self._next_time = self._at + TIME_EVERY_BYTES
+            file.write(TIME.pack(now, self._at))
+        self._next_time, self._last_time = self._at + TIME_EVERY_BYTES, now
 
     def _make_durable(self, end: int) -> None:
         """Wait until all records up to an offset are on disk; one thread syncs for all threads that wait."""

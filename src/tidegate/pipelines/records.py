@@ -6,7 +6,7 @@ Inside a pipeline a frame has the attributes of events, and these columns:
 - `_clock`: the event time that windows use; it has Spark's watermark
 - `_partition`: the output partition, named after source stream and partition
 - `_source`, `_position`, `_child`: source partition and position, and the number among the events of one record
-- `_arrived`: the time at which its record was read, in microseconds
+- `_arrived`: the time at which its record was appended, in microseconds
 - `_problem`, `_raw`: why the record is refused, and its text; null for valid records
 - `_key`, `_revision`: after a stateful operator, the key of the event and its revision
 """

@@ -30,6 +30,10 @@ SCHEMA = Schema(
         "latency_p99_ms": "float64?",
         "latencies": f"int64[{len(LATENCY_BOUNDS_S) + 1}]?",
         "latency_s": "float64?",
+        "processing_p50_ms": "float64?",
+        "processing_p99_ms": "float64?",
+        "processing": f"int64[{len(LATENCY_BOUNDS_S) + 1}]?",
+        "processing_s": "float64?",
         "read": "int64",
         "written": "int64",
         "quarantined": "int64",
@@ -73,11 +77,18 @@ class Status:
     read_per_s: float = 0.0
     written_per_s: float = 0.0
     latency_p50_ms: float | None = None
+    """Median time from the append of an input event to the append of the output event."""
     latency_p99_ms: float | None = None
     latencies: tuple[int, ...] | None = None
     """Latency histogram: events per bucket with the upper bounds `LATENCY_BOUNDS_S`, and a last one without a bound."""
     latency_s: float | None = None
     """Sum of the latencies of all events."""
+    processing_p50_ms: float | None = None
+    """Median of the part of the latency since the input was read; the rest is the wait in the log."""
+    processing_p99_ms: float | None = None
+    processing: tuple[int, ...] | None = None
+    """Histogram of that part, as `latencies`."""
+    processing_s: float | None = None
     read: int = 0
     written: int = 0
     quarantined: int = 0
@@ -118,8 +129,12 @@ class Status:
             setattr(self, name, metrics.get(name) if knows_state else None)
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]
-        self.latencies = tuple(metrics["latencies"])
+        self.latencies = tuple(metrics["latency_counts"])
         self.latency_s = metrics["latency_micros"] / 1e6
+        self.processing_p50_ms = metrics["processing_ms"]["p50"]
+        self.processing_p99_ms = metrics["processing_ms"]["p99"]
+        self.processing = tuple(metrics["processing_counts"])
+        self.processing_s = metrics["processing_micros"] / 1e6
 
     def record(self, micros: int) -> bytes:
         """Return the record for the log, with this time."""

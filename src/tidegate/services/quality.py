@@ -15,8 +15,11 @@ from tidegate.errors import did_you_mean
 from tidegate.services.definitions import Qos
 from tidegate.services.findings import Spot
 
-LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""The bucket bounds of latency histograms, in seconds."""
+DISPATCH_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""The bucket bounds of the histogram of dispatch times, in seconds."""
+
+LATENCY_BOUNDS_S = (*DISPATCH_BOUNDS_S, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The bucket bounds of latency histograms of services, in seconds. A service may be minutes behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
-"""All metrics by name. Latency is the 99th percentile of the time from the event to the log."""
+"""All metrics by name. Latency is the 99th percentile of the time from the append of an input to that of the output."""
 
 
 def promised(qos: Qos, metric: Metric) -> float | None:

@@ -14,7 +14,7 @@ from tests.gateway.running import World
 from tests.gateway.transports.test_websocket import opened
 from tests.polling import until
 
-BOUNDS = ("0.0005", "0.001", "0.002", "2.0", "+Inf")
+BOUNDS = ("0.0005", "0.001", "0.002", "30.0", "60.0", "300.0", "+Inf")
 
 
 def told(http: httpx.Client, name: str) -> float | None:
@@ -62,11 +62,19 @@ def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, ht
 
 
 def test_spark_latency_is_reported(world: World, http: httpx.Client) -> None:
-    say(world, "gps", latencies=[1, 0, 4, *[0] * 9, 2], latency_s=6.5)
+    say(world, "gps", latencies=[1, 0, 4, *[0] * 13, 2, 0], latency_s=99.5, processing=[7, *[0] * 17], processing_s=0.5)
     await_metric(http, 'tidegate_engine_seconds_count{service="gps"}', 7)
     within = {bound: told(http, f'tidegate_engine_seconds_bucket{{le="{bound}",service="gps"}}') for bound in BOUNDS}
-    assert within == {"0.0005": 1, "0.001": 1, "0.002": 5, "2.0": 5, "+Inf": 7}
-    assert told(http, 'tidegate_engine_seconds_sum{service="gps"}') == 6.5
+    assert within == {"0.0005": 1, "0.001": 1, "0.002": 5, "30.0": 5, "60.0": 5, "300.0": 7, "+Inf": 7}
+    assert told(http, 'tidegate_engine_seconds_sum{service="gps"}') == 99.5
+    assert told(http, 'tidegate_engine_processing_seconds_bucket{le="0.0005",service="gps"}') == 7
+    assert told(http, 'tidegate_engine_processing_seconds_sum{service="gps"}') == 0.5
+
+
+def test_histograms_of_a_runner_with_other_bounds_are_left_out(world: World, http: httpx.Client) -> None:
+    say(world, "gps", latencies=[1, 0, 4, *[0] * 9, 2], latency_s=6.5, read=5)
+    await_metric(http, 'tidegate_service_events_read_total{service="gps"}', 5)
+    assert told(http, 'tidegate_engine_seconds_count{service="gps"}') is None
 
 
 def test_every_metric_of_delivery_is_documented(http: httpx.Client) -> None:

@@ -94,7 +94,7 @@ def _table(url: str, sample: Sample) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("service", "state", "mode"):
         table.add_column(title, no_wrap=True)
-    for title in ("in/s", "out/s", "engine p50/p99 ms", "dispatch p50/p99 ms", "lag", "subscribers"):
+    for title in ("in/s", "out/s", "engine p50/p99 ms", "after reading", "dispatch p50/p99 ms", "lag", "subscribers"):
         table.add_column(title, justify="right", no_wrap=True)
     for title in ("quarantined", "late", "filtered", "held"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -106,6 +106,7 @@ def _table(url: str, sample: Sample) -> RenderableType:
             f"{row.in_per_s:,.0f}",
             f"{row.out_per_s:,.0f}",
             _pair(row.engine_p50_ms, row.engine_p99_ms),
+            _pair(row.processing_p50_ms, row.processing_p99_ms),
             _pair(row.dispatch_p50_ms, row.dispatch_p99_ms),
             size(row.lag_bytes),
             _subscribers(row),

@@ -30,8 +30,11 @@ class ServiceSample:
     in_per_s: float
     out_per_s: float
     engine_p50_ms: float | None
-    """Latency from the raw stream to the service's output."""
+    """Latency from the append of an input event to the append of the output event."""
     engine_p99_ms: float | None
+    processing_p50_ms: float | None
+    """The part of that latency since the input was read."""
+    processing_p99_ms: float | None
     dispatch_p50_ms: float | None
     """Latency from the output to the sockets, over the passes since the sample before, or since the gateway's start."""
     dispatch_p99_ms: float | None
@@ -126,6 +129,8 @@ def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], 
         out_per_s=status.get("written_per_s", 0.0),
         engine_p50_ms=status.get("latency_p50_ms"),
         engine_p99_ms=status.get("latency_p99_ms"),
+        processing_p50_ms=status.get("processing_p50_ms"),
+        processing_p99_ms=status.get("processing_p99_ms"),
         dispatch_p50_ms=quantile_ms(passes, 0.5),
         dispatch_p99_ms=quantile_ms(passes, 0.99),
         lag_bytes=status.get("behind_bytes") or 0,

@@ -154,6 +154,8 @@ function figures(status) {
     out: status?.written_per_s ?? null,
     p50: status?.latency_p50_ms ?? null,
     p99: status?.latency_p99_ms ?? null,
+    r50: status?.processing_p50_ms ?? null,
+    r99: status?.processing_p99_ms ?? null,
     lag: status?.behind_bytes ?? null,
     refused: status?.quarantined ?? null,
   };

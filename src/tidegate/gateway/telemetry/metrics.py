@@ -14,7 +14,7 @@ from tidegate.federation.link.neighbour import REFUSALS
 from tidegate.gateway import outages
 from tidegate.gateway.audit.log import PARTS
 from tidegate.gateway.http.connections import REASONS
-from tidegate.services.quality import LATENCY_BOUNDS_S
+from tidegate.services.quality import DISPATCH_BOUNDS_S, LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from tidegate.delivery.push.transport import Outcome
@@ -73,7 +73,7 @@ class Metrics:
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
             ["service"],
-            buckets=LATENCY_BOUNDS_S,
+            buckets=DISPATCH_BOUNDS_S,
             registry=self._registry,
         )
 
@@ -255,11 +255,18 @@ class _GatewayCollector:
         running = GaugeMetricFamily("tidegate_service_running", "1 while a service runs.", labels=["service"])
         latency = GaugeMetricFamily(
             "tidegate_engine_latency_seconds",
-            "From a raw stream to a service's output, over the last second.",
+            "From the append of an input to that of the output, over the last second.",
             labels=["service", "quantile"],
         )
         engine = HistogramMetricFamily(
-            "tidegate_engine_seconds", "From a raw stream to a service's output, by events.", labels=["service"]
+            "tidegate_engine_seconds",
+            "From the append of an input to that of the output, by events.",
+            labels=["service"],
+        )
+        processing = HistogramMetricFamily(
+            "tidegate_engine_processing_seconds",
+            "The part of it since the input was read, by events.",
+            labels=["service"],
         )
         lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
         counts = {
@@ -281,15 +288,20 @@ class _GatewayCollector:
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
                 if status.get(key) is not None:
                     latency.add_metric([name, quantile], status[key] / 1_000)
-            if status.get("latencies") is not None:
-                engine.add_metric([name], _cumulative(status["latencies"]), status["latency_s"])
+            for family, counts_key, sum_key in (
+                (engine, "latencies", "latency_s"),
+                (processing, "processing", "processing_s"),
+            ):
+                # A runner of another version may count by other bounds.
+                if len(status.get(counts_key) or ()) == len(LATENCY_BOUNDS_S) + 1:
+                    family.add_metric([name], _cumulative(status[counts_key]), status[sum_key])
             for key, counter in counts.items():
                 if status.get(key) is not None:  # a count that is not known has no sample
                     counter.add_metric([name], status[key])
             for key, gauge in states.items():
                 if status.get(key) is not None:
                     gauge.add_metric([name], status[key])
-        return running, latency, engine, lag, restarts, *states.values(), *counts.values()
+        return running, latency, engine, processing, lag, restarts, *states.values(), *counts.values()
 
     def _dependencies(self) -> Metric:
         up = GaugeMetricFamily(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.logs.files import Partition
 from tidegate.pipelines.plain.metrics import PlainMetrics
-from tidegate.pipelines.plain.source import STREAM, positions
+from tidegate.pipelines.plain.source import SEEN, STREAM, positions
 from tidegate.pipelines.plain.written import save_mark
 
 Offsets = dict[str, dict[str, int]]
@@ -37,11 +37,16 @@ class BatchProgress:
         self._marks = None if marks is None else root / marks
         self._reached: Offsets = {}
         self._batch: Offsets = {}
+        self.seen_micros: int | None = None
+        """Time at which the end of the current batch was determined."""
 
     def start_batch(self, number: int) -> None:
         """Count the records of a batch."""
         starts = self._reached or self._offsets_of(number - 1)
         self._batch = self._offsets_of(number)
+        self.seen_micros = min(
+            (int(offset[SEEN]) for offset in self._sources_of(number) if SEEN in offset), default=None
+        )
         for stream, ends in self._batch.items():
             for name, end in ends.items():
                 start = starts.get(stream, {}).get(name, self._starts.get(stream, {}).get(name))
@@ -60,14 +65,17 @@ class BatchProgress:
         self._reached = self._batch
 
     def _offsets_of(self, number: int) -> Offsets:
+        sources = self._sources_of(number)
+        return {offset[STREAM]: positions(offset) for offset in sources if STREAM in offset}  # not by the connector
+
+    def _sources_of(self, number: int) -> list[dict[str, Any]]:
         try:
             _, _, *lines = (self._offsets / str(number)).read_text().splitlines()
         except FileNotFoundError:
-            return {}
+            return []
         # A line is the name of a source and its offset: `stream_a:{"0": 806}`.
         named = [line.partition(":")[2] for line in lines]
-        sources: list[dict[str, Any]] = [json.loads(offset) for offset in named if offset.startswith("{")]
-        return {offset[STREAM]: positions(offset) for offset in sources if STREAM in offset}  # not by the connector
+        return [json.loads(offset) for offset in named if offset.startswith("{")]
 
     def _count(self, folder: Path, start: int | None, end: int) -> None:
         partition = Partition(folder)

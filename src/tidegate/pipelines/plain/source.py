@@ -32,6 +32,8 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 _ROWS = 10_000
 """Records per Arrow batch."""
 
+_Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+
 _SCHEMA = StructType(
     [
         StructField("partition", StringType(), nullable=False),
@@ -59,7 +61,7 @@ class PlainSource(DataSource):
         return "tidegate-plain"
 
     def schema(self) -> StructType:
-        """Return the columns: partition, position, time of reading, and the record."""
+        """Return the columns: partition, position, time of the append, and the record."""
         return _SCHEMA
 
     def streamReader(self, schema: StructType) -> PlainReader:  # noqa: ARG002, N802 - Spark's
@@ -122,7 +124,8 @@ class PlainReader(DataSourceStreamReader):
             places = read.start + _starts(read.records)
             count = int(numpy.searchsorted(places, partition.end))
             if count:
-                yield _batch(partition, places[:count], read.records[:count])
+                appended = _append_times(log_partition, places[:count], partition.seen_micros)
+                yield _batch(partition, places[:count], appended, read.records[:count])
             at = int(places[-1]) + len(read.records[-1]) + 1
 
     def _partitions(self) -> list[str]:
@@ -154,15 +157,25 @@ def _cut(partition: Partition, at: int, end: int) -> int:
         return min(end, segment.base + file.tell())
 
 
-def _starts(records: list[bytes]) -> numpy.ndarray[Any, numpy.dtype[numpy.int64]]:
+def _starts(records: list[bytes]) -> _Numbers:
     """Return the offset of each record from the first."""
     lengths = numpy.fromiter(map(len, records), numpy.int64, len(records)) + 1
     return numpy.cumsum(lengths) - lengths
 
 
-def _batch(
-    range_: PartitionRange, places: numpy.ndarray[Any, numpy.dtype[numpy.int64]], records: list[bytes]
-) -> pyarrow.RecordBatch:
+def _append_times(partition: Partition, places: _Numbers, seen_micros: int) -> _Numbers:
+    """Return the times at which records were appended, at the earliest; `seen_micros` if they are not known."""
+    last = int(places[-1])
+    segments = [segment for segment in partition.segments() if segment.base <= last]
+    first = max((n for n, segment in enumerate(segments) if segment.base <= places[0]), default=0)
+    entries = numpy.array([entry for segment in segments[first:] for entry in segment.times()], numpy.int64)
+    if not len(entries):
+        return numpy.full(len(places), seen_micros)
+    found = numpy.searchsorted(entries[:, 1], places, side="right") - 1
+    return numpy.where(found >= 0, numpy.minimum(entries[found, 0], seen_micros), seen_micros)
+
+
+def _batch(range_: PartitionRange, places: _Numbers, appended: _Numbers, records: list[bytes]) -> pyarrow.RecordBatch:
     count = len(records)
     ends = numpy.zeros(count + 1, numpy.int32)
     numpy.cumsum([len(record) for record in records], out=ends[1:])
@@ -171,8 +184,7 @@ def _batch(
     columns = [
         pyarrow.repeat(range_.partition, count),
         pyarrow.array(places),
-        # The time at which the batch was determined, not read: the time in between is latency, too.
-        pyarrow.repeat(pyarrow.scalar(range_.seen_micros, pyarrow.int64()), count),
+        pyarrow.array(appended),
         values,
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=_ARROW)

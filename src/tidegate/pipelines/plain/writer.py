@@ -61,10 +61,10 @@ class _Target:
     lines: list[bytes] = field(default_factory=list)
     """Records that are not written yet."""
     counts: list[tuple[str, int]] = field(default_factory=list)
-    """Verdict and time of reading of each of these records."""
+    """Verdict of each of these records, and the time at which its input was appended."""
 
-    def flush(self, metrics: PlainMetrics) -> None:
-        """Append the lines, in chunks of the size of a step of the time index."""
+    def flush(self, metrics: PlainMetrics, seen_micros: int | None) -> None:
+        """Append the lines, in chunks of the size of a step of the time index. The batch began at `seen_micros`."""
         chunk: list[bytes] = []
         size = 0
         for line in self.lines:
@@ -84,7 +84,7 @@ class _Target:
                 metrics.count("flagged")
             metrics.count("written")
             if arrived:
-                metrics.add_latency(now - arrived)
+                metrics.add_latency(now - arrived, None if seen_micros is None else now - seen_micros)
         self.lines, self.counts = [], []
 
 
@@ -112,7 +112,7 @@ class BatchWriter:
                 self._add(*row)
         finally:
             for target in self._targets.values():
-                target.flush(self._metrics)
+                target.flush(self._metrics, self._progress.seen_micros)
 
     def close(self) -> None:
         """Close the files."""

@@ -130,6 +130,7 @@ def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
         F.when(is_record, side.event).otherwise(F.col("_raw")).alias("event"),
         F.col("_id").alias("id"),
         F.when(is_record, F.struct(*arguments)).alias("arguments"),
+        F.call_function("tidegate_read_time", F.col("_position")).alias("read"),
     )
 
 

@@ -77,6 +77,7 @@ function about({ into, service, signal, me }) {
   const charts = [
     [timeChart(t.service.throughput, [{ name: t.service.in, class: "c1" }, { name: t.service.out, class: "c2" }, { name: t.service.sent, class: "c3" }], rate), ["in", "out", "sent"]],
     [timeChart(t.service.engine, quantiles, ms), ["p50", "p99"]],
+    [timeChart(t.service.processing, quantiles, ms), ["r50", "r99"]],
     [timeChart(t.service.dispatch, quantiles, ms), ["d50", "d99"]],
     [timeChart(t.service.lag, [{ name: t.service.behind, class: "c1" }], size), ["lag"]],
   ];

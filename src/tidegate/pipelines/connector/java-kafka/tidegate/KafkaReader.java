@@ -38,6 +38,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private long noted = -1;
   private long noteDue = System.nanoTime() + NOTE_EVERY;
   private long remindDue = noteDue;
+  private boolean isBatch;
 
   KafkaReader(KafkaStream.Piece piece) {
     this.piece = piece;
@@ -57,6 +58,10 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public boolean next() throws IOException {
+    if (!isBatch) {
+      isBatch = true;
+      metrics.batch();
+    }
     while (place.position() < piece.end) {
       if (step(LONGEST_WAIT_MS)) {
         return true;
@@ -109,7 +114,9 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
     }
     boolean timed = record.timestampType() != TimestampType.NO_TIMESTAMP_TYPE;
     row.update(1, record.offset());
-    row.update(2, timed ? record.timestamp() * 1_000 : Metrics.nowMicros());
+    long now = Metrics.nowMicros();
+    ReadTime.set(isBatch ? 0 : now); // Spark may gather the rows of a batch
+    row.update(2, timed ? record.timestamp() * 1_000 : now);
     row.update(3, UTF8String.fromBytes(record.value()));
     row.update(4, null);
     row.update(5, null);

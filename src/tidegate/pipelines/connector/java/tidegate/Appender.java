@@ -12,6 +12,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 
 /**
  * The one writer of a partition: appends lines, begins new segments, keeps the time index.
@@ -21,6 +22,7 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 final class Appender {
   private static final long TIME_EVERY_BYTES = 64 * 1024;
+  private static final long TIME_EVERY_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
   private static final int ENTRY = 2 * Long.BYTES;
   private static final Map<Path, Appender> OPEN = new ConcurrentHashMap<>();
 
@@ -30,6 +32,7 @@ final class Appender {
   private long base;
   private long end;
   private long timeDue;
+  private long timed;
 
   /** The appender of a partition in this JVM; the first time, half a record at its end is cut off. */
   static Appender of(Path folder, long segmentBytes) throws IOException {
@@ -73,7 +76,7 @@ final class Appender {
     if (end - base >= segmentBytes) {
       roll();
     }
-    if (end >= timeDue) {
+    if (end >= timeDue || System.nanoTime() - timed >= TIME_EVERY_NANOS) {
       noteTime();
     }
     file.write(line);
@@ -111,6 +114,7 @@ final class Appender {
       times.write(entry.array());
     }
     timeDue = end + TIME_EVERY_BYTES;
+    timed = System.nanoTime();
   }
 
   private synchronized void close() throws IOException {

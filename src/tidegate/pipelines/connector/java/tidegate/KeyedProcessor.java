@@ -131,6 +131,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   }
 
   private void handle(StateRecord record) {
+    ReadTime.set(record.read);
     switch (record.kind) {
       case StateRecord.TICK:
         watermark.tick(record.source, record.clock);

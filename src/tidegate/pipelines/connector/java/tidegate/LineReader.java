@@ -24,6 +24,12 @@ final class LineReader implements Closeable {
   private long position;
   /** Bytes that had expired before they were read. */
   private long missed;
+  private AppendTimes times;
+  /** Where the line that was read last begins, and whether bytes were read since its time was looked up. */
+  private long line;
+  private boolean isNew;
+  /** A time at which everything up to {@link #position} had been read, in microseconds: what follows came later. */
+  private long emptyAt;
 
   LineReader(Path folder, long position) {
     this.folder = folder;
@@ -38,19 +44,35 @@ final class LineReader implements Closeable {
     return missed;
   }
 
+  /**
+   * When the line that was read last was appended, in microseconds: at the earliest by the time index, and never before
+   * this reader found nothing left to read. {@code now} where neither is known.
+   */
+  long appended(long now) throws IOException {
+    long time = times == null ? 0 : times.before(line, isNew);
+    isNew = false;
+    long at = Math.max(time, emptyAt);
+    return at == 0 ? now : Math.min(at, now);
+  }
+
   /** The next whole line without its newline, or null where there is none yet. */
   byte[] next() throws IOException {
     while (true) {
       for (int i = searched; i < end; i++) {
         if (buffer[i] == '\n') {
-          byte[] line = Arrays.copyOfRange(buffer, begin, i);
+          byte[] found = Arrays.copyOfRange(buffer, begin, i);
+          line = position;
           position += i + 1 - begin;
           begin = searched = i + 1;
-          return line;
+          return found;
         }
       }
       searched = end;
+      long look = Metrics.nowMicros();
       if (!fill() && !moveOn()) {
+        if (file != null) { // else there may be segments that could not be opened
+          emptyAt = look;
+        }
         return null;
       }
     }
@@ -72,6 +94,7 @@ final class LineReader implements Closeable {
     int got = file.read(ByteBuffer.wrap(buffer, end, buffer.length - end), position - base + end);
     if (got > 0) {
       end += got;
+      isNew = true;
       return true;
     }
     // Half a line may be cut off by a writer that recovers: it is read again, from its first byte.
@@ -95,6 +118,7 @@ final class LineReader implements Closeable {
     try {
       file = FileChannel.open(Partition.segment(folder, bases.get(n)), StandardOpenOption.READ);
       base = bases.get(n);
+      times = new AppendTimes(Partition.times(folder, base));
     } catch (NoSuchFileException expired) {
       return false;
     }
@@ -115,6 +139,7 @@ final class LineReader implements Closeable {
     if (file != null) {
       file.close();
       file = null;
+      times.close();
     }
   }
 }

@@ -5,17 +5,9 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicLongArray;
 
 /** What the tasks of a service have done in this JVM. */
 public final class Metrics {
-  /** Buckets of latencies in microseconds: sixteen for every doubling. */
-  private static final int STEPS = 16;
-  private static final int BUCKETS = 40 * STEPS;
-  /** Bounds of the counts that are kept, in microseconds, as Python's LATENCY_BOUNDS_S has them. */
-  private static final long[] BOUNDS = {
-    500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000
-  };
   private static final Map<String, Metrics> ALL = new ConcurrentHashMap<>();
 
   private final AtomicLong records = new AtomicLong();
@@ -37,9 +29,11 @@ public final class Metrics {
   /** The watermark of each state partition, in microseconds. */
   private final Map<String, Long> watermarks = new ConcurrentHashMap<>();
   private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
-  private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
-  private final AtomicLongArray within = new AtomicLongArray(BOUNDS.length + 1);
-  private final AtomicLong waited = new AtomicLong();
+  /** From the append of the input to that of the output, and the part of it since the input was read. */
+  private final Histogram latency = new Histogram();
+  private final Histogram processing = new Histogram();
+  /** When the last micro-batch began to read; 0 in real-time mode. */
+  private volatile long batchRead;
 
   static Metrics of(String service) {
     return ALL.computeIfAbsent(service, name -> new Metrics());
@@ -58,17 +52,26 @@ public final class Metrics {
     }
   }
 
-  void written(long arrivedMicros) {
+  /** A micro-batch begins to read. */
+  void batch() {
+    batchRead = nowMicros();
+  }
+
+  /** When the row that this thread writes was read; 0: not known. */
+  long readMicros() {
+    long read = ReadTime.get();
+    return read > 0 ? read : batchRead;
+  }
+
+  /** An event was written whose record was appended and read at these times; 0: not known. */
+  void written(long appendedMicros, long readMicros) {
     written.incrementAndGet();
-    if (arrivedMicros > 0) {
-      long micros = Math.max(0, nowMicros() - arrivedMicros);
-      latencies.incrementAndGet(bucket(micros));
-      waited.addAndGet(micros);
-      int n = 0;
-      while (n < BOUNDS.length && micros > BOUNDS[n]) {
-        n++;
-      }
-      within.incrementAndGet(n);
+    long now = nowMicros();
+    if (appendedMicros > 0) {
+      latency.add(now - appendedMicros);
+    }
+    if (readMicros > 0) {
+      processing.add(now - readMicros);
     }
   }
 
@@ -149,31 +152,18 @@ public final class Metrics {
     SourceClock.forget(service);
   }
 
-  private static int bucket(long micros) {
-    double place = Math.log(Math.max(1, micros)) / Math.log(2) * STEPS;
-    return Math.min(BUCKETS - 1, (int) place);
-  }
-
   /** The counts since the start as JSON, latencies by their bounds too; and those since the last call, in milliseconds. */
   public static String snapshot(String service) {
     Metrics of = of(service);
-    long[] counts = new long[BUCKETS];
-    long total = 0;
-    for (int n = 0; n < BUCKETS; n++) {
-      counts[n] = of.latencies.getAndSet(n, 0);
-      total += counts[n];
-    }
     return String.format(
         "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
             + "\"dropped\":%d,\"skipped\":%d,\"late\":%d,\"filtered\":%d,\"used\":%d,\"results\":%d,"
-            + "\"restored\":%s,\"held\":%s,\"watermarks\":%s,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
-            + "\"latencies\":%s,\"latency_micros\":%d}",
+            + "\"restored\":%s,\"held\":%s,\"watermarks\":%s,\"reached\":%s,%s,%s}",
         of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
         of.dropped.get(), of.skipped.get(), of.late.get(), of.filtered.get(), of.used.get(),
         of.results.get(), of.isHeldKnown ? of.restored.get() : "null", of.isHeldKnown ? sum(of.held) : "null",
         new LogOffset(of.watermarks).json(), new LogOffset(of.positions()).json(),
-        quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0),
-        of.within, of.waited.get());
+        of.latency.json("latency"), of.processing.json("processing"));
   }
 
   private static long sum(Map<String, Long> counts) {
@@ -190,17 +180,5 @@ public final class Metrics {
   public static void forget(String service) {
     ALL.remove(service);
     SourceClock.forget(service);
-  }
-
-  private static String quantile(long[] counts, long total, double share) {
-    if (total == 0) {
-      return "null";
-    }
-    long wanted = Math.max(1, (long) Math.ceil(share * total));
-    int n = -1;
-    for (long seen = 0; seen < wanted; ) {
-      seen += counts[++n];
-    }
-    return String.format(java.util.Locale.ROOT, "%.3f", Math.pow(2, (n + 0.5) / STEPS) / 1_000);
   }
 }

@@ -12,7 +12,7 @@ import org.apache.spark.sql.Row;
  *
  * <p>The columns: {@code verdict} (pass, flag, quarantine, drop or fail), {@code partition} (of the output),
  * {@code key} (null where the position tells), {@code revision}, {@code child}, {@code id}, {@code source},
- * {@code arrived} (microseconds), {@code body} (the JSON object without id and source).
+ * {@code arrived} (when the input was appended, in microseconds), {@code body} (the JSON object without id and source).
  *
  * <p>By position: the rows of an output partition come in the order of one source partition, so those up to
  * the last one written are skipped, by position ({@code revision}) and child. By key: a row is skipped when its
@@ -51,6 +51,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
   @Override
   public boolean open(long partition, long epoch) {
     metrics = Metrics.of(service);
+    ReadTime.set(0); // not that of another task that ran on this thread
     targets = new HashMap<>();
     ownPartition = Long.toString(partition);
     return true;
@@ -75,7 +76,8 @@ abstract class OutputWriter extends ForeachWriter<Row> {
         return;
       }
       long arrived = row.isNullAt(7) ? 0 : row.getLong(7);
-      target.append(row, () -> count(verdict, arrived));
+      long read = metrics.readMicros(); // Kafka tells on another thread that a record is in the log
+      target.append(row, () -> count(verdict, arrived, read));
       target.note(row);
     } catch (IOException problem) {
       throw unwritten(problem);
@@ -99,7 +101,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     return found;
   }
 
-  private void count(String verdict, long arrivedMicros) {
+  private void count(String verdict, long arrivedMicros, long readMicros) {
     if (verdict.equals("quarantine")) {
       metrics.quarantined();
       return;
@@ -107,7 +109,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     if (verdict.equals("flag")) {
       metrics.flagged();
     }
-    metrics.written(arrivedMicros);
+    metrics.written(arrivedMicros, readMicros);
   }
 
   /** One partition that is written to. */

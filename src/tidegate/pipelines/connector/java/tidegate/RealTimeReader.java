@@ -34,6 +34,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private final Path marks;
   private long marked = -1;
   private long markDue = System.nanoTime() + MARK_EVERY;
+  private boolean isBatch;
 
   RealTimeReader(LogStream.Piece piece) {
     this.piece = piece;
@@ -49,6 +50,10 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public boolean next() throws IOException {
+    if (!isBatch) {
+      isBatch = true;
+      metrics.batch();
+    }
     return lines.position() < piece.end && step();
   }
 
@@ -92,17 +97,19 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   }
 
   private boolean step() throws IOException {
-    long now = System.nanoTime();
-    if (marks != null && now >= markDue) {
+    long nanos = System.nanoTime();
+    if (marks != null && nanos >= markDue) {
       mark();
-      markDue = now + MARK_EVERY;
+      markDue = nanos + MARK_EVERY;
     }
     byte[] line = lines.next();
     if (line == null) {
       return false;
     }
     row.update(1, lines.position() - line.length - 1);
-    row.update(2, Metrics.nowMicros());
+    long now = Metrics.nowMicros();
+    ReadTime.set(isBatch ? 0 : now); // Spark may gather the rows of a batch
+    row.update(2, lines.appended(now));
     row.update(3, UTF8String.fromBytes(line));
     row.update(4, null);
     row.update(5, null);

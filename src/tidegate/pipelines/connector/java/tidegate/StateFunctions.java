@@ -14,5 +14,7 @@ public final class StateFunctions {
         "tidegate_clock", functions.udf(new SourceClock(), DataTypes.StringType).asNondeterministic());
     session.udf().register(
         "tidegate_passes", functions.udf(new PassCounter(), DataTypes.BooleanType).asNondeterministic());
+    session.udf().register(
+        "tidegate_read_time", functions.udf(new ReadTime(), DataTypes.LongType).asNondeterministic());
   }
 }

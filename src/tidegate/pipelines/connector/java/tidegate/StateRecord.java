@@ -46,6 +46,8 @@ final class StateRecord {
   final String tie;
   final String id;
   final String event;
+  /** When the record or tick was read. */
+  final long read;
   private final Row arguments;
 
   StateRecord(Row row) {
@@ -60,6 +62,7 @@ final class StateRecord {
     event = row.getString(8);
     id = row.getString(9);
     arguments = row.isNullAt(10) ? null : row.getStruct(10);
+    read = row.isNullAt(11) ? 0 : row.getLong(11);
   }
 
   /** An argument of an aggregate or a condition; null if the record has no value for it. */

@@ -15,7 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** A stream of a log as Spark sees it, for micro-batches and for real-time mode. */
 final class StreamTable implements Table, SupportsRead {
   /**
-   * {@code position} is the record's offset, {@code arrived} when it came, in microseconds.
+   * {@code position} is the record's offset, {@code arrived} when it was appended, in microseconds.
    *
    * <p>A tick has no {@code value}. {@code tick} is the state partition that it is for; {@code caught_up} is when the reader
    * last had nothing left to read, in microseconds, or null if not since the tick before.

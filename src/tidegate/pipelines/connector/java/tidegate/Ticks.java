@@ -38,18 +38,20 @@ final class Ticks {
       return false;
     }
     if (left == 0) {
-      long now = System.nanoTime();
-      if (now < due) {
+      long nanos = System.nanoTime();
+      if (nanos < due) {
         return false;
       }
-      due = now + INTERVAL_MS * 1_000_000;
+      due = nanos + INTERVAL_MS * 1_000_000;
       left = partitions;
       told = caughtUp;
       caughtUp = -1;
     }
     left--;
     row.update(1, position);
-    row.update(2, Metrics.nowMicros());
+    long now = Metrics.nowMicros();
+    ReadTime.set(now);
+    row.update(2, now);
     row.update(3, null);
     row.update(4, left);
     row.update(5, told < 0 ? null : (Object) told);
