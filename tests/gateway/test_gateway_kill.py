@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from random import Random
 import httpx
 
 from tests.conftest import KILLS
+from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
 from tests.pipelines.running import until
 from tests.ports import free_port
@@ -59,8 +61,8 @@ class Crowd:
 
 
 @contextmanager
-def gateway(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tidegate", "gateway", "--data", str(folder), "--port", str(port)]
+def gateway(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tidegate", "gateway", "--data", str(folder), "--port", str(port), *options]
     with (folder / "err.txt").open("ab") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors)
     try:
@@ -135,6 +137,34 @@ def test_nothing_is_lost_and_nothing_acknowledged_comes_again(tmp_path: Path) ->
     assert len(truth) == wanted_count(world.sent)
     assert poller.got == truth[: len(poller.got)]
     assert streamed == truth[: len(streamed)]
+    world.log.close()
+    world.registry.close()
+
+
+def test_webhook_message_keeps_its_id_after_a_takeover(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.log.create("gps", ["gps_bus.0"])
+    port = free_port()
+    hooks = {"allow_private": True}
+    profile = tmp_path / "hooks.yaml"
+    profile.write_text(json.dumps({"webhooks": hooks}))
+    with Receiver().running() as receiver:
+        with gateway(tmp_path, port, "--profile", str(profile)):
+            hook = {"url": receiver.url, "handshake": False}
+            body = {"deliver": {"webhook": hook}}
+            httpx.post(f"http://127.0.0.1:{port}/v1/services/gps/subscriptions", json=body).raise_for_status()
+            receiver.free.clear()
+            world.append(3)
+            until(lambda: receiver.begun == 1, "a message that is not answered yet")
+        receiver.free.set()
+        until(lambda: len(receiver.got) == 1, "the message to be taken, unknown to any gateway")
+        # The next gateway reads these first.
+        world.log.append("gps", "gps_bus.0", [b'{"_id":"gps_bus:0:7","vid":"V7","speed":7.0}'])
+        with gateway(tmp_path, port, "--profile", str(profile)):
+            until(lambda: len(receiver.got) >= 5, "all events")
+    ids = [(tuple(each.numbers), each.headers["webhook-id"]) for each in receiver.got]
+    assert ids[0] in ids[1:], "the message that was sent again has another id"
+    assert len({id_ for _, id_ in ids}) == 4
     world.log.close()
     world.registry.close()
 
