@@ -72,6 +72,27 @@ def kafka_settings(profile: Profile) -> KafkaLogSettings:
     return profile.log
 
 
+def topic_config(broker: Broker, topic: str) -> dict[str, str]:
+    """Return the settings of a topic, as the broker has them."""
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    issued = broker.authority.client("admin")
+    client: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": broker.address,
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "tidegate",
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(broker.authority.cert),
+        "ssl.certificate.location": str(issued.cert),
+        "ssl.key.location": str(issued.key),
+    }
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient(client)  # the request needs it until it is answered
+    answer = admin.describe_configs([resource], request_timeout=30)[resource].result()
+    return {name: entry.value for name, entry in answer.items()}
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     try:
@@ -128,8 +149,19 @@ def test_key_that_java_cannot_read_is_told_before_spark_starts(broker: Broker, t
         kafka_settings(home.profile).security.java_settings()
 
 
+def test_more_replicas_than_brokers_are_told(broker: Broker, tmp_path: Path) -> None:
+    log = Home(tmp_path, load_profile(str(broker.profile(tmp_path, replication=3)))).log()
+    try:
+        with pytest.raises(LogError, match=r"refuses: .*replication factor.* 3"):
+            log.create("not_created")
+        assert "not_created" not in log.streams()
+    finally:
+        log.close()
+
+
 def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_path: Path) -> None:
-    profile = broker.profile(tmp_path)
+    topics = {"prefix": "ours.", "replication": 1, "min_in_sync": 1, "partitions": 3, "retention": "48h"}
+    profile = broker.profile(tmp_path, **topics)
     data = tmp_path / "data"
     with processes.up(data, "--profile", profile, services=CITY, env={"TIDEGATE_LOG": "json"}) as running:
         with running.client() as client:
@@ -142,6 +174,12 @@ def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_
                 return found
 
             until(lambda: len(delivered()) == 9, "the events of the service")
+            configs = {name: topic_config(broker, f"ours.{name}") for name in ("_status", "fast")}
+            assert configs["_status"]["retention.ms"] == str(48 * 3_600_000)
+            assert configs["fast"]["min.insync.replicas"] == "1"
+            outside = Home(tmp_path, load_profile(str(profile))).log()
+            assert (len(outside.partitions("fast")), len(outside.partitions("gps_taxi"))) == (3, 1)
+            outside.close()
             shown = [client.get(path).text for path in ("/v1/services", "/metrics", "/v1/services/fast/status")]
         shown.append(running.output.read_text())
         shown.append(subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout)

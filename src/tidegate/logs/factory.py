@@ -14,6 +14,9 @@ from tidegate.logs.kafka_security import KafkaSecurity
 from tidegate.logs.log import EventLog
 from tidegate.logs.segments import SegmentLog
 
+DEFAULT_PARTITIONS = 4
+"""Partitions of output topics."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileLogSettings:
@@ -27,6 +30,25 @@ class KafkaLogSettings:
     brokers: str
     """`host:9092`, or several with commas."""
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    prefix: str = ""
+    """Precedes the name of every topic, for a cluster that others use too."""
+    replication: int | None = None
+    """Replicas of each partition of new topics; None: the cluster's default."""
+    min_in_sync: int | None = None
+    """Replicas that must have a record before it is acknowledged; None: the cluster's default."""
+    partitions: int = DEFAULT_PARTITIONS
+    """Partitions of new output topics."""
+    retention_s: float | None = None
+    """Retention of topics that no definition names; None: 24 hours."""
+
+    def topic_settings(self) -> dict[str, str]:
+        """Return the settings of new topics."""
+        settings = {}
+        if self.min_in_sync is not None:
+            settings["min.insync.replicas"] = str(self.min_in_sync)
+        if self.retention_s is not None:
+            settings["retention.ms"] = str(int(self.retention_s * 1_000))
+        return settings
 
 
 LogSettings = FileLogSettings | KafkaLogSettings
@@ -41,8 +63,15 @@ def open_log(settings: LogSettings, folder: Path) -> EventLog:
     match settings:
         case FileLogSettings():
             return SegmentLog(folder)
-        case KafkaLogSettings(brokers, security):
-            return KafkaLog(brokers, client_settings=security.settings())
+        case KafkaLogSettings():
+            return KafkaLog(
+                settings.brokers,
+                prefix=settings.prefix,
+                keyed_partitions=settings.partitions,
+                replication=-1 if settings.replication is None else settings.replication,
+                topic_settings=settings.topic_settings(),
+                client_settings=settings.security.settings(),
+            )
 
 
 def has_shared_writers(settings: LogSettings) -> bool:

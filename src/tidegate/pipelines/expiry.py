@@ -16,8 +16,10 @@ _NOT_EXPIRED = (catalog.STREAM, audit_stream.STREAM)
 """The catalog describes services that still exist, and the gateway shortens its audit log itself."""
 
 
-def expire_streams(log: EventLog, definitions: Definitions, guard: Guard) -> None:
-    """Apply the retention of each stream. Logs errors of single streams."""
+def expire_streams(
+    log: EventLog, definitions: Definitions, guard: Guard, default: RetentionLimits = DEFAULT_RETENTION
+) -> None:
+    """Apply the retention of each stream, `default` to those without a definition. Logs errors of single streams."""
     retentions = {stream.name: stream.retention for stream in definitions.streams.values()}
     for service in definitions.services.values():
         for name in (service.name, service.quarantine, service.replays):
@@ -26,7 +28,7 @@ def expire_streams(log: EventLog, definitions: Definitions, guard: Guard) -> Non
         if name in _NOT_EXPIRED:
             continue
         retention = retentions.get(name)
-        limits = RetentionLimits(retention.age_s, retention.size_bytes) if retention else DEFAULT_RETENTION
+        limits = RetentionLimits(retention.age_s, retention.size_bytes) if retention else default
         guard.run(f"stream {name!r} can't be expired", partial(_expire, log, name, limits))
 
 

@@ -48,6 +48,8 @@ class RunnerResources:
     """By name: `module:function`."""
     connections: Mapping[str, Connection] = field(default_factory=lambda: NONE)
     files: Confinement = field(default_factory=lambda: Confinement(()))
+    default_retention_s: float | None = None
+    """Retention of streams without a definition, such as `_status`; None: 24 hours."""
 
     def for_feeds(self) -> FeedResources:
         """Return what feeds may use of it."""

@@ -12,12 +12,12 @@ from typing import Any
 import structlog
 
 from tidegate.errors import LogError, error_text, is_permanent
-from tidegate.logs import EventLog
+from tidegate.logs import EventLog, RetentionLimits
 from tidegate.model import Schema
 from tidegate.pipelines import status as statuses
 from tidegate.pipelines.catalog import CatalogWriter
 from tidegate.pipelines.engine import Engine
-from tidegate.pipelines.expiry import expire_streams
+from tidegate.pipelines.expiry import DEFAULT_RETENTION, expire_streams
 from tidegate.pipelines.guard import Guard
 from tidegate.pipelines.start_attempt import StartAttempt
 from tidegate.pipelines.status import Status
@@ -42,7 +42,11 @@ class Runner:
     the other services continue. All methods are called by one thread.
     """
 
-    def __init__(self, registry: Registry, log: EventLog, engine: Engine) -> None:
+    def __init__(
+        self, registry: Registry, log: EventLog, engine: Engine, default_retention: RetentionLimits = DEFAULT_RETENTION
+    ) -> None:
+        """`default_retention` is that of streams without a definition."""
+        self._default_retention = default_retention
         self._registry, self._log, self._engine, self._guard = registry, log, engine, Guard()
         self._services: dict[str, SupervisedService] = {}
         """Services that should run, each after those that it reads."""
@@ -78,7 +82,7 @@ class Runner:
             self._guard.run("the status can't be written", partial(self._write_status, elapsed_s))
         if now - self._expired_at >= EXPIRY_INTERVAL_S:
             self._expired_at = now
-            expire = partial(expire_streams, self._log, self._definitions, self._guard)
+            expire = partial(expire_streams, self._log, self._definitions, self._guard, self._default_retention)
             self._guard.run("streams can't be expired", expire)
 
     def statuses(self) -> list[Status]:

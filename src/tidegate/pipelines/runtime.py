@@ -11,8 +11,9 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from tidegate.ingress.feeds import FeedContext, Feeds
-from tidegate.logs import EventLog
+from tidegate.logs import EventLog, RetentionLimits
 from tidegate.pipelines.engine import Engine
+from tidegate.pipelines.expiry import DEFAULT_RETENTION
 from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.runner import POLL_INTERVAL_S, Runner
 from tidegate.pipelines.streams import Streams
@@ -43,7 +44,13 @@ class PipelineRuntime:
         """
         self._resources = resources or RunnerResources()
         self._log, self._positions, self._spark = log, positions, spark
-        self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key, resources=resources))
+        retention_s = self._resources.default_retention_s
+        self.runner = Runner(
+            registry,
+            log,
+            Engine(spark, log, streams, checkpoints, key=key, resources=resources),
+            DEFAULT_RETENTION if retention_s is None else RetentionLimits(age_s=retention_s),
+        )
 
     def run(self, stop: Event, on_poll: Callable[[], None] = lambda: None) -> None:
         """Run until `stop` is set. Calls `on_poll` every `POLL_INTERVAL_S` on this thread.

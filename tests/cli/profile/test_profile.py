@@ -48,6 +48,17 @@ def test_spark_secret_is_optional_if_spark_creates_one_or_authentication_is_off(
     assert load_profile(str(path)).spark.secret is None
 
 
+def test_settings_of_kafka_topics_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    topics = "prefix: tidegate., replication: 3, min_in_sync: 2, partitions: 8, retention: 48h"
+    path.write_text(f"log: {{kafka: {{brokers: 'head:9092', {topics}}}}}")
+    log = load_profile(str(path)).log
+    assert log == KafkaLogSettings(
+        "head:9092", prefix="tidegate.", replication=3, min_in_sync=2, partitions=8, retention_s=172_800.0
+    )
+    assert log.topic_settings() == {"min.insync.replicas": "2", "retention.ms": "172800000"}
+
+
 OIDC = "access: {oidc: {issuer: 'https://id.example.org', audience: a, %s}}"
 
 
@@ -102,6 +113,18 @@ def test_access_requires_a_caller_beyond_loopback_or_by_the_profile(
             "log: {kafka: {brokers: 'a:1', sasl: {mechanism: PLAIN, username: me, password: hush}}}",
             "log.kafka.sasl.password: expected a reference to a secret, env:NAME or file:PATH",
         ),
+        (
+            "log: {kafka: {brokers: 'a:1', replicas: 3}}",
+            "log.kafka: unknown key 'replicas'; did you mean 'replication'?",
+        ),
+        ("log: {kafka: {brokers: 'a:1', replication: 0}}", "log.kafka.replication: expected a whole number from 1 to"),
+        ("log: {kafka: {brokers: 'a:1', partitions: yes}}", "log.kafka.partitions: expected a whole number from 1 to"),
+        (
+            "log: {kafka: {brokers: 'a:1', replication: 2, min_in_sync: 3}}",
+            "log.kafka.min_in_sync: expected at most replication (2), not 3",
+        ),
+        ("log: {kafka: {brokers: 'a:1', retention: 24}}", "log.kafka.retention: expected a length of time such as 24h"),
+        ("log: {kafka: {brokers: 'a:1', prefix: 'a/b'}}", "log.kafka.prefix: expected at most 64 letters, digits"),
         ("log: {kafka: {brokers: 'a:1', tls: {cert: a}}}", "log.kafka.tls: expected cert and key together"),
         ("log: {kafka: {brokers: 'a:1', tls: hush}}", "log.kafka.tls: expected a map with ca, cert, key"),
         ("registry: {url: 'postgresql://me@head/db', tls: yes please}", "registry.tls: expected true, or a map"),

@@ -164,7 +164,8 @@ class Home:
         profile = self.profile
         connections = {name: entry.connection for name, entry in profile.connections.items()}
         files = Confinement(tuple(root.path for root in profile.roots), self._private())
-        return RunnerResources(registered_functions(profile.functions), connections, files)
+        retention_s = profile.log.retention_s if isinstance(profile.log, KafkaLogSettings) else None
+        return RunnerResources(registered_functions(profile.functions), connections, files, retention_s)
 
     def _private(self) -> tuple[Path, ...]:
         """Files that no definition may read, even below a root: the data folder, the profile, files with secrets."""
