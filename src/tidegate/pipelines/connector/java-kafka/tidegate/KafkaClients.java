@@ -21,10 +21,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Clients of a cluster, whose settings are a text of lines {@code key=value}, {@code bootstrap.servers} among them. In
- * a value {@code \n} is a line break and {@code \\} a backslash.
+ * Creates Kafka clients. Settings are a text of lines {@code key=value}, with {@code bootstrap.servers}. In a value
+ * {@code \n} is a line break and {@code \\} a backslash.
  *
- * <p>A JVM has one of a kind for one such text; a consumer is for one thread, so every place that is read has its own.
+ * <p>A JVM has one admin client and one producer per text of settings. A consumer is for one thread, so each partition
+ * that is read has its own.
  */
 public final class KafkaClients {
   private static final ListOffsetsOptions COMMITTED = new ListOffsetsOptions(IsolationLevel.READ_COMMITTED);
@@ -34,13 +35,13 @@ public final class KafkaClients {
   private KafkaClients() {}
 
   /**
-   * Keeps settings, which may hold passwords, in this JVM and gives a name for them. The name may stand in the options
-   * of a frame, which Spark shows in plans and logs; tasks are sent the settings themselves.
+   * Stores settings, which may contain passwords, in this JVM, and returns a name for them. The name is used in the
+   * options of a frame, which Spark shows in plans and logs. Tasks get the settings themselves.
    */
   public static String remember(String settings) {
-    for (Map.Entry<String, String> each : REMEMBERED.entrySet()) {
-      if (each.getValue().equals(settings)) {
-        return each.getKey();
+    for (Map.Entry<String, String> entry : REMEMBERED.entrySet()) {
+      if (entry.getValue().equals(settings)) {
+        return entry.getKey();
       }
     }
     String name = "cluster-" + UUID.randomUUID();
@@ -48,7 +49,7 @@ public final class KafkaClients {
     return name;
   }
 
-  /** The settings of a name that {@link #remember} gave. */
+  /** Returns the settings of a name that {@link #remember} has returned. */
   static String remembered(String name) {
     String settings = REMEMBERED.get(name);
     if (settings == null) {
@@ -57,23 +58,23 @@ public final class KafkaClients {
     return settings;
   }
 
-  /** How far a service has come in a topic, as its readers noted it, as JSON: an offset for each partition. */
+  /** Returns the offsets that the readers of a service have committed for a topic, as JSON: offset by partition. */
   public static String noted(String settings, String group, String topic) throws IOException {
-    Map<TopicPartition, OffsetAndMetadata> said =
+    Map<TopicPartition, OffsetAndMetadata> committed =
         answer(admin(settings).listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata());
-    Map<String, Long> found = new TreeMap<>();
-    said.forEach(
+    Map<String, Long> offsets = new TreeMap<>();
+    committed.forEach(
         (place, offset) -> {
           if (place.topic().equals(topic) && offset != null) {
-            found.put(Integer.toString(place.partition()), offset.offset());
+            offsets.put(Integer.toString(place.partition()), offset.offset());
           }
         });
-    return new LogOffset(found).json();
+    return new LogOffset(offsets).json();
   }
 
   static Map<String, Object> with(String settings, Map<String, Object> ours) {
     Map<String, Object> all = new HashMap<>(ours);
-    all.put("enable.metrics.push", "false"); // nobody asks for them, and a producer that ends itself trips over it
+    all.put("enable.metrics.push", "false"); // they are not used, and raise an error in a producer that closes itself
     for (String line : settings.split("\n")) {
       int at = line.indexOf('=');
       if (at > 0) {
@@ -102,7 +103,7 @@ public final class KafkaClients {
     return ADMINS.computeIfAbsent(settings, text -> Admin.create(with(text, Map.of())));
   }
 
-  /** A consumer that stands nowhere yet; {@code group} is where it notes how far it has come, empty: nowhere. */
+  /** Returns a consumer without a position. {@code group} is the group that it commits offsets to; empty: none. */
   static KafkaConsumer<byte[], byte[]> consumer(String settings, String group) {
     Map<String, Object> ours = new HashMap<>();
     ours.put("enable.auto.commit", "false");
@@ -123,22 +124,23 @@ public final class KafkaClients {
         .size();
   }
 
-  /** An offset of each partition of a topic, by Kafka's number as a text. */
+  /** Returns an offset of each partition of a topic, by partition number as text. */
   static Map<String, Long> offsets(String settings, String topic, int partitions, OffsetSpec place)
       throws IOException {
-    Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+    Map<TopicPartition, OffsetSpec> request = new HashMap<>();
     for (int n = 0; n < partitions; n++) {
-      asked.put(new TopicPartition(topic, n), place);
+      request.put(new TopicPartition(topic, n), place);
     }
-    Map<TopicPartition, ListOffsetsResultInfo> said = answer(admin(settings).listOffsets(asked, COMMITTED).all());
-    Map<String, Long> found = new TreeMap<>();
-    said.forEach((each, offset) -> found.put(Integer.toString(each.partition()), offset.offset()));
-    return found;
+    Map<TopicPartition, ListOffsetsResultInfo> response =
+        answer(admin(settings).listOffsets(request, COMMITTED).all());
+    Map<String, Long> offsets = new TreeMap<>();
+    response.forEach((partition, offset) -> offsets.put(Integer.toString(partition.partition()), offset.offset()));
+    return offsets;
   }
 
-  private static <T> T answer(KafkaFuture<T> asked) throws IOException {
+  private static <T> T answer(KafkaFuture<T> request) throws IOException {
     try {
-      return asked.get();
+      return request.get();
     } catch (InterruptedException stopped) {
       throw new InterruptedIOException();
     } catch (ExecutionException problem) {

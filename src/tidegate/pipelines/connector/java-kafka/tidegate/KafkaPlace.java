@@ -17,12 +17,12 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
 
 /**
- * A consumer that stands somewhere in a partition of a topic, what it has fetched, and which repeats it has seen.
+ * A consumer at a position of one partition, with the records that it has fetched. Skips repeated records.
  *
- * <p>A new consumer costs tens of milliseconds, so a task leaves its own to the task that goes on where it ended.
+ * <p>A new consumer costs tens of milliseconds, so a task that ends leaves its consumer to the task that continues.
  */
 final class KafkaPlace {
-  /** How many records before its place are read only to know what a repeat is. */
+  /** Records before the position that are read only to recognise repeats. */
   private static final long LOOK_BACK = 1_000;
   private static final Map<String, KafkaPlace> IDLE = new ConcurrentHashMap<>();
 
@@ -35,7 +35,7 @@ final class KafkaPlace {
   private long missed;
   private boolean broken;
 
-  /** Stands where a piece begins; the one that idles there already, if any. */
+  /** Returns a consumer at the start of a piece: an idle one with this position, or else a new one. */
   static KafkaPlace of(KafkaStream.Piece piece) throws IOException {
     String name = piece.service + " " + piece.group + " " + piece.topic + "/" + piece.partition;
     KafkaPlace idle = IDLE.remove(name);
@@ -48,7 +48,7 @@ final class KafkaPlace {
     return new KafkaPlace(name, piece);
   }
 
-  /** Closes what idles of a service that was stopped. */
+  /** Closes the idle consumers of a stopped service. */
   static void forget(String service) {
     for (String name : List.copyOf(IDLE.keySet())) {
       if (name.startsWith(service + " ")) {
@@ -78,17 +78,17 @@ final class KafkaPlace {
     }
   }
 
-  /** The offset behind all that was given. */
+  /** Returns the offset after the last returned record. */
   long position() {
     return position;
   }
 
-  /** Records that had expired before they were read. */
+  /** Returns the number of records that had expired before they were read. */
   long missed() {
     return missed;
   }
 
-  /** The next record before {@code end}; null where none comes in time, or the end is reached. */
+  /** Returns the next record before {@code end}; null at the end, or if none arrives in time. */
   ConsumerRecord<byte[], byte[]> next(long end, long timeoutMillis) throws IOException {
     long deadline = System.nanoTime() + timeoutMillis * 1_000_000;
     while (true) {
@@ -108,7 +108,7 @@ final class KafkaPlace {
       }
       long left = (deadline - System.nanoTime()) / 1_000_000;
       try {
-        position = Math.max(position, consumer.position(partition)); // behind marks of transactions, too
+        position = Math.max(position, consumer.position(partition)); // skips the markers of transactions
         if (position >= end || left < 0) {
           position = Math.min(position, end);
           return null;
@@ -123,7 +123,7 @@ final class KafkaPlace {
     }
   }
 
-  /** Whether the broker has said that there is nothing more to read. That a poll finds nothing does not say so. */
+  /** True if the broker has reported that there is nothing more to read. An empty poll does not mean that. */
   boolean isCaughtUp() {
     return fetched.isEmpty() && consumer.currentLag(partition).orElse(Long.MAX_VALUE) == 0;
   }
@@ -137,7 +137,7 @@ final class KafkaPlace {
     }
   }
 
-  /** Notes that all before an offset was dealt with; where that fails the next note tells. */
+  /** Commits the offset before which all records are processed. A failed commit is covered by the next one. */
   void note(long offset) throws IOException {
     try {
       consumer.commitAsync(Map.of(partition, new OffsetAndMetadata(offset)), null);
@@ -146,7 +146,7 @@ final class KafkaPlace {
     }
   }
 
-  /** Leaves it to whoever goes on here. */
+  /** Leaves the consumer to the task that continues at this position. */
   void leave() {
     KafkaPlace other = broken ? this : IDLE.put(name, this);
     if (other != null) {
@@ -185,7 +185,7 @@ final class KafkaPlace {
     try {
       consumer.close(Duration.ZERO);
     } catch (KafkaException ignored) {
-      // of a thread that is interrupted: all is let go of nevertheless
+      // the thread was interrupted: the resources are released nevertheless
     }
   }
 }

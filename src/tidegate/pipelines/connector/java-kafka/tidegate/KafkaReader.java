@@ -13,16 +13,15 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Reads one partition of a topic: up to an offset for a micro-batch, on and on in real-time mode.
+ * Reads one partition of a topic: up to an offset in a micro-batch, without end in real-time mode.
  *
- * <p>Where a {@code group} is named, the reader notes once a second how far the service has come, as the group's
- * offset. The one thread of a stateless task hands each row through to the writer before it asks for the next, so
- * when the producer of this JVM has delivered what it was given, all before the position has been dealt with, also
- * what was filtered out and left no record.
+ * <p>If there is a {@code group}, the reader commits its position once per second. A stateless task is one thread that
+ * passes each row to the writer before it reads the next one. So once the producer of this JVM has delivered all of its
+ * records, all records before the position are processed, including those without an output.
  */
 final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private static final long NOTE_EVERY = TimeUnit.SECONDS.toNanos(1);
-  /** Kafka forgets the offsets of a group that says nothing for days. */
+  /** Unchanged positions are committed too, because Kafka deletes the offsets of a group after days without commits. */
   private static final long REMIND_EVERY = TimeUnit.HOURS.toNanos(1);
   private static final long LONGEST_WAIT_MS = 1_000;
 
@@ -33,7 +32,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private final Ticks ticks;
   private final Metrics metrics;
   private final AtomicLong reached;
-  /** Held from the first row on: that it has failed is known to it alone. */
+  /** The same producer for all rows: only it knows whether one of its records has failed. */
   private final KafkaSender sender;
   private long noted = -1;
   private long noteDue = System.nanoTime() + NOTE_EVERY;

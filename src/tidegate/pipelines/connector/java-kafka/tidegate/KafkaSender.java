@@ -16,9 +16,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * The one producer of this JVM for a cluster.
  *
- * <p>What a service's output has of a source is all up to its last record: nothing may be written behind a record that
- * failed. So the first failure ends the producer with all that it has not sent, and every task that uses it; tasks
- * that start again have another.
+ * <p>An output must have all events of a source up to its last record, so no record may be written after one that
+ * failed. The first failure therefore closes the producer with all unsent records, and every task that uses it fails.
+ * Restarted tasks have a new producer.
  */
 final class KafkaSender {
   private static final Map<String, KafkaSender> OPEN = new ConcurrentHashMap<>();
@@ -32,7 +32,7 @@ final class KafkaSender {
     return OPEN.computeIfAbsent(settings, KafkaSender::new);
   }
 
-  /** Waits until all that was given to this JVM's producer is in the log. */
+  /** Waits until all records that were passed to this JVM's producer are in the log. */
   static void flush(String settings) throws IOException {
     KafkaSender sender = OPEN.get(settings);
     if (sender != null) {
@@ -55,7 +55,7 @@ final class KafkaSender {
             KafkaClients.with(settings, ours), new ByteArraySerializer(), new ByteArraySerializer());
   }
 
-  /** Sends a record to a partition by its number, else by a key; {@code arrived} is run when it is in the log. */
+  /** Sends a record to a partition by number, or else by key. Calls {@code arrived} when it is in the log. */
   void send(String topic, Integer number, byte[] key, byte[] value, Runnable arrived) throws IOException {
     check();
     if (value.length > RECORD_BYTES) {
@@ -97,16 +97,16 @@ final class KafkaSender {
     if (failure == null) {
       failure = problem;
       OPEN.remove(settings, this);
-      Written.forget(settings); // some of it was not; the topics know
+      Written.forget(settings); // some of these keys were not written: read them from the topics again
       producer.close(Duration.ZERO);
     }
   }
 
-  /** What becomes of a record. */
+  /** The outcome of sending a record. */
   private final class Sent implements Callback {
     private final Thread sender = Thread.currentThread();
     private final Runnable arrived;
-    /** Why it was refused before it was sent: nothing can be behind it. */
+    /** Set if the record was refused before it was sent, so that no later record was sent either. */
     private Exception refused;
 
     Sent(Runnable arrived) {

@@ -17,9 +17,9 @@ import org.apache.spark.sql.Row;
 /**
  * Writes the rows of a service to Kafka topics.
  *
- * <p>A partition whose name is a number is Kafka's; any other name is the key of its records. Rows that keys tell
- * apart do not say what they were made of: readers leave out what is not behind the last of its source, and an operator
- * may give events in another order.
+ * <p>A partition whose name is a number is a partition of the topic. Any other name is the key of its records. Rows
+ * that are identified by key have no {@code _src}: readers skip records that are not after the last one of their
+ * source, but an operator may emit events in another order.
  */
 public final class KafkaServiceWriter extends OutputWriter {
   private static final long serialVersionUID = 1L;
@@ -33,10 +33,10 @@ public final class KafkaServiceWriter extends OutputWriter {
   /**
    * @param output the topic of the output stream
    * @param quarantine the topic of the quarantine
-   * @param identity how rows are told apart; see {@link OutputWriter}
-   * @param sinceMicros with keys: when the last checkpoint was made; what was written later may come again
-   * @param floor where the output ended when this version began: what is before that is another version's
-   * @param reached with positions: what the topics have of each source, in lines {@code topic stream/partition:position}
+   * @param identity what identifies a row; see {@link OutputWriter}
+   * @param sinceMicros with keys: the time of the last checkpoint; rows that were written later may be repeated
+   * @param floor end offsets of the output when this version began; earlier records are those of another version
+   * @param reached with positions: the last position of each source, in lines {@code topic stream/partition:position}
    */
   public KafkaServiceWriter(
       String settings,
@@ -54,12 +54,12 @@ public final class KafkaServiceWriter extends OutputWriter {
     this.reached = reached;
   }
 
-  /** Waits for what a service that was stopped has sent, and forgets what was kept for it. */
+  /** Waits until the records of a stopped service are acknowledged, and releases its consumers and keys. */
   public static void release(String settings, String service, String topic) {
     try {
       KafkaSender.flush(settings);
     } catch (IOException failed) {
-      // told by the tasks; whoever goes on looks at what the topics have
+      // the tasks report it; the next writer reads the last positions from the topics
     }
     KafkaPlace.forget(service);
     Written.forget(settings + "/" + topic);
@@ -91,7 +91,7 @@ public final class KafkaServiceWriter extends OutputWriter {
     return new Topic(last(topic, partition), topic, partition);
   }
 
-  /** Position and child of the last record of an output partition, as it was when the service began. */
+  /** Returns position and child of the last record of an output partition when the service started. */
   private long[] last(String topic, String partition) {
     for (String line : reached.split("\n")) {
       int at = line.lastIndexOf(':');
@@ -102,7 +102,7 @@ public final class KafkaServiceWriter extends OutputWriter {
     return null;
   }
 
-  /** Gives what was written to an output partition since the checkpoint. */
+  /** Reads the records that were written to an output partition since the checkpoint. */
   private void read(String topic, String name, Written.Taker take) throws IOException {
     byte[] key = key(name);
     try (KafkaConsumer<byte[], byte[]> consumer = KafkaClients.consumer(settings, "")) {
@@ -136,7 +136,7 @@ public final class KafkaServiceWriter extends OutputWriter {
     return Utils.toPositive(Utils.murmur2(key)) % KafkaClients.partitions(settings, topic);
   }
 
-  /** Null where the partition's name is Kafka's number. */
+  /** Returns the key of a partition's records; null if its name is a partition number of the topic. */
   private static byte[] key(String partition) {
     boolean number = partition.matches("0|[1-9][0-9]{0,8}");
     return number ? null : partition.getBytes(StandardCharsets.UTF_8);

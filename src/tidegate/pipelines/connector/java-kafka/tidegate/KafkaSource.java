@@ -11,10 +11,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * A stream that is a Kafka topic as a streaming source.
  *
  * <p>Options: {@code cluster} (the name of all clients' settings; see {@link KafkaClients#remember}), {@code topic},
- * {@code stream} (its name
- * in metrics), {@code start} (JSON: an offset for each partition; partitions that it does not name start at their
- * beginning), {@code service} (whose metrics count what is read), {@code group} (where readers note how far the
- * service has come; see {@link KafkaReader}), {@code ticks} (how many state partitions get ticks; see {@link Ticks}).
+ * {@code stream} (its name in metrics), {@code start} (JSON: an offset for each partition; absent partitions start at
+ * their oldest record), {@code service} (its metrics count the records), {@code group} (the group that readers commit
+ * their position to; see {@link KafkaReader}), {@code ticks} (the number of state partitions that get ticks; see {@link
+ * Ticks}).
  */
 public final class KafkaSource implements TableProvider {
   @Override

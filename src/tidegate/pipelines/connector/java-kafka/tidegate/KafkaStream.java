@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The driver's side of the source: which partitions a topic has, and how far they go. */
+/** The driver's side of the source: lists the partitions of a topic and their end offsets. */
 final class KafkaStream extends OffsetStream {
   private static final long LOOK_EVERY = TimeUnit.SECONDS.toNanos(1);
 
@@ -61,7 +61,7 @@ final class KafkaStream extends OffsetStream {
     }
   }
 
-  /** What one task reads. */
+  /** The part of a partition that one task reads. */
   static final class Piece implements InputPartition {
     private static final long serialVersionUID = 1L;
     final String settings;

@@ -5,9 +5,10 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Tells records that a service wrote again after a failure: those that are not behind the last of their source.
+ * Recognises records that a service has written again after a failure: those that are not after the last one of their
+ * source.
  *
- * <p>Only records of our own writers can be such, and these begin with {@code _id} and {@code _src}.
+ * <p>Only records of our own writers can be repeats. They begin with {@code _id} and {@code _src}.
  */
 final class Repeats {
   private static final byte[] ID = "{\"_id\":\"".getBytes(StandardCharsets.UTF_8);
@@ -15,7 +16,7 @@ final class Repeats {
 
   private final Map<String, long[]> reached = new HashMap<>();
 
-  /** Whether a record is one; if not, its source has come to it. */
+  /** Returns true if a record is a repeat. Otherwise it becomes the last one of its source. */
   boolean has(byte[] record) {
     String source = source(record);
     int at = source == null ? -1 : source.lastIndexOf(':');
@@ -34,7 +35,7 @@ final class Repeats {
     return true;
   }
 
-  /** Position and child, of {@code position.child} or {@code position}; null where it is neither. */
+  /** Parses {@code position.child} or {@code position} into position and child; null if it is neither. */
   static long[] place(String text) {
     int dot = text.indexOf('.');
     try {

@@ -45,7 +45,7 @@ abstract class AggregateState {
 
   abstract void merge(AggregateState other);
 
-  /** The result as text that Spark casts to the attribute's type; null if there is none. */
+  /** Returns the result as text, which Spark casts to the attribute's type; null if there is none. */
   abstract String result();
 
   abstract void write(DataOutputStream out) throws IOException;
@@ -81,7 +81,7 @@ abstract class AggregateState {
     }
   }
 
-  /** Whole numbers are exact, beyond 64 bits too; others are doubles. */
+  /** A sum. Integers are exact, also beyond 64 bits; other numbers are doubles. */
   private static final class Sum extends AggregateState {
     private final boolean isMean;
     private long count;
@@ -162,7 +162,7 @@ abstract class AggregateState {
     }
   }
 
-  /** The standard deviation of a sample, by Welford's method. */
+  /** The sample standard deviation, by Welford's method. */
   private static final class Deviation extends AggregateState {
     private long count;
     private double mean;
@@ -208,7 +208,7 @@ abstract class AggregateState {
     }
   }
 
-  /** The value with the least or the greatest order; of equal ones that with the least or the greatest tie. */
+  /** The value with the smallest or greatest order; among equal orders that with the smallest or greatest tie. */
   private static final class Extreme extends AggregateState {
     private final int sign;
     private String value;
@@ -238,7 +238,7 @@ abstract class AggregateState {
       return ((Comparable<Object>) a).compareTo(b);
     }
 
-    /** Spark orders texts by their UTF-8 bytes, which is the order of code points. */
+    /** Compares texts as Spark does: by UTF-8 bytes, which is the order of code points. */
     private static int byCodePoints(String a, String b) {
       for (int i = 0, j = 0; i < a.length() && j < b.length(); ) {
         int x = a.codePointAt(i);
@@ -307,7 +307,7 @@ abstract class AggregateState {
     return new String(in.readNBytes(in.readInt()), java.nio.charset.StandardCharsets.UTF_8);
   }
 
-  /** A quantile by a KLL sketch: exact for few values, within 1.4 % of the rank for many. */
+  /** A quantile from a KLL sketch: exact for few values, within 1.4 % of the rank for many. */
   private static final class Percentile extends AggregateState {
     private final double share;
     private KllDoublesSketch sketch = KllDoublesSketch.newHeapInstance();
@@ -345,7 +345,7 @@ abstract class AggregateState {
     }
   }
 
-  /** The number of different values by a HyperLogLog sketch of 4,096 registers: nearly always within 4 %. */
+  /** The number of distinct values from a HyperLogLog sketch with 4,096 registers: nearly always within 4 %. */
   private static final class ApproximateCount extends AggregateState {
     private static final int LOG_REGISTERS = 12;
     private HllSketch sketch = new HllSketch(LOG_REGISTERS);

@@ -17,8 +17,8 @@ import java.util.concurrent.TimeUnit;
 /**
  * The one writer of a partition: appends lines, begins new segments, keeps the time index.
  *
- * <p>By plain streams, not by channels: Spark stops a task by interrupting it, and that closes a channel under whoever
- * writes to it.
+ * <p>Uses plain streams, not channels: Spark stops a task by an interrupt, which would close the channel while another
+ * thread writes to it.
  */
 final class Appender {
   private static final long TIME_EVERY_BYTES = 64 * 1024;
@@ -34,7 +34,7 @@ final class Appender {
   private long timeDue;
   private long timed;
 
-  /** The appender of a partition in this JVM; the first time, half a record at its end is cut off. */
+  /** Returns the appender of a partition in this JVM. The first call truncates an incomplete record at its end. */
   static Appender of(Path folder, long segmentBytes) throws IOException {
     Appender found = OPEN.get(folder);
     if (found == null) {
@@ -49,7 +49,7 @@ final class Appender {
     return found;
   }
 
-  /** Closes all appenders of a stream, whose folder is given. */
+  /** Closes all appenders of the stream in a folder. */
   static void closeAll(Path stream) throws IOException {
     synchronized (OPEN) {
       for (Path folder : List.copyOf(OPEN.keySet())) {
@@ -88,7 +88,7 @@ final class Appender {
     file = new FileOutputStream(Partition.segment(folder, at).toFile(), true);
   }
 
-  /** Cuts off half a record that a crash left behind, and gives the length that is left. */
+  /** Truncates an incomplete record that a crash has left. Returns the remaining length. */
   private static long cutTornEnd(Path segment) throws IOException {
     try (FileChannel found =
         FileChannel.open(
@@ -110,7 +110,7 @@ final class Appender {
     ByteBuffer entry = ByteBuffer.allocate(ENTRY).order(ByteOrder.LITTLE_ENDIAN);
     entry.putLong(Metrics.nowMicros()).putLong(end);
     try (RandomAccessFile times = new RandomAccessFile(Partition.times(folder, base).toFile(), "rw")) {
-      times.seek(times.length() / ENTRY * ENTRY); // over a torn entry, where a crash left one
+      times.seek(times.length() / ENTRY * ENTRY); // overwrites an incomplete entry that a crash has left
       times.write(entry.array());
     }
     timeDue = end + TIME_EVERY_BYTES;

@@ -9,9 +9,9 @@ import org.apache.spark.sql.streaming.TTLConfig;
 import scala.Tuple2;
 import scala.collection.Iterator;
 
-/** The events that a key holds, in order of time or of arrival. */
+/** The stored events of a key, in order of time or of arrival. */
 final class EventList {
-  /** An event: {@code mark} is a note of the shape, {@code event} the record's JSON. */
+  /** A stored event: {@code mark} belongs to the shape, {@code event} is the JSON of the record. */
   static final class Held {
     final String name;
     final int side;
@@ -35,7 +35,9 @@ final class EventList {
     events = handle.getMapState("events", Encoders.STRING(), Encoders.STRING(), TTLConfig.NONE());
   }
 
-  /** Adds an event at a place in its side's order: its time, or its number. The tie orders equal places. */
+  /**
+   * Adds an event. {@code place} is its order within its side: its time, or its number. The tie orders equal places.
+   */
   void add(int side, long place, String tie, String mark, String event) {
     events.updateValue((char) ('a' + side) + StateShape.digits(place) + tie, mark + " " + event);
   }
@@ -48,7 +50,7 @@ final class EventList {
     events.removeKey(held.name);
   }
 
-  /** All events of the key, by side, then in order. */
+  /** Returns all events of the key, by side, then in order. */
   List<Held> all() {
     List<Held> found = new ArrayList<>();
     for (Iterator<Tuple2<String, String>> each = events.iterator(); each.hasNext(); ) {

@@ -7,8 +7,8 @@ import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 /**
  * Joins the events of several inputs whose times are at most {@code within} apart.
  *
- * <p>A combination is given when its last event arrives. An outer join gives an event that is in no combination when
- * none can come any more: the watermark has passed its time, {@code within} and the lateness.
+ * <p>A combination is emitted when its last event arrives. An outer join emits an event without a partner when no
+ * partner can arrive any more: when the watermark has passed its time plus {@code within} and the lateness.
  */
 final class JoinShape extends StateShape {
   private static final String ALONE = "0";
@@ -49,7 +49,7 @@ final class JoinShape extends StateShape {
     processor.addTimer(plus(expiry(record.time), 1), record.key);
   }
 
-  /** Gives every combination of the record with one event of each other side, all within the time of each other. */
+  /** Emits every combination of the record with one event of each other side that are all {@code within} each other. */
   private void combine(
       StateRecord record, List<List<EventList.Held>> sides, int side, EventList.Held[] chosen, List<EventList.Held> met) {
     if (side == plan.sides) {

@@ -10,10 +10,10 @@ import org.apache.spark.sql.streaming.MapState;
 import scala.collection.Iterator;
 
 /**
- * When keys of one state partition are due, in event time: an index in memory over a map in the state.
+ * Timers of the keys of one state partition, in event time: an index in memory over a map in the state.
  *
- * <p>Spark's own timers go by the wall clock, and Spark looks for expired ones after every row. These go by the watermark
- * and cost nothing until the first is due. The map is stored under the key of the partition's ticks.
+ * <p>Spark's own timers follow the wall clock, and Spark searches expired ones after every row. These follow the
+ * watermark and cost nothing until the first is due. The map is stored under the key of the partition's ticks.
  */
 final class KeyTimers {
   private static final int DIGITS = 20;

@@ -22,12 +22,12 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Runs one stage with state: feeds a {@link StateShape} with records in the order of their arrival, and with the keys
- * whose timers the watermark has passed.
+ * Runs one stage with state: passes records in order of arrival to a {@link StateShape}, and the keys whose timers the
+ * watermark has passed.
  *
- * <p>Ticks reach every state partition every 100 ms, also in silence. They carry the clocks of the sources. Watermark and
- * timers are stored under the key of the ticks, so that a restart finds them. Spark runs one instance for each state
- * partition and batch, on one thread.
+ * <p>Ticks reach every state partition every 100 ms, also without events. They carry the clocks of the sources.
+ * Watermark and timers are stored under the key of the ticks, so that a restart finds them. Spark runs one instance for
+ * each state partition and batch, on one thread.
  */
 public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   private static final long serialVersionUID = 1L;
@@ -51,7 +51,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     this.plan = plan;
   }
 
-  /** Adds the stage to a frame whose columns are those that {@link StateRecord} reads. */
+  /** Adds the stage to a frame with the columns that {@link StateRecord} reads. Runs on the driver. */
   public static Dataset<Row> apply(Dataset<Row> input, String plan) {
     return input
         .groupBy(functions.col("k"))
@@ -80,7 +80,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       byte[] saved = marks.get();
       Long known = storedHeld.exists() ? storedHeld.get() : saved == null ? Long.valueOf(0) : null;
       if (saved == null && !storedHeld.exists()) {
-        storedHeld.update(0L); // So that it is known after a restart, also if no event is held until then.
+        storedHeld.update(0L); // So that the count is known after a restart, even if no event is stored until then.
       }
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
@@ -93,7 +93,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     loaded = true;
   }
 
-  /** Sets all timers again if a version of the service with another lateness, or other lengths of time, wrote them. */
+  /** Sets all timers again if a version of the service with another lateness or other durations has written them. */
   private void adaptTimers() {
     Set<String> keys = under(tickKey, () -> {
       boolean isSame = plan.timing().equals(timing.get());
@@ -154,7 +154,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     }
   }
 
-  /** Hands the keys whose timers are due to the shape, earliest first; true if there were any. */
+  /** Passes the keys whose timers are due to the shape, earliest first. Returns true if there were any. */
   private boolean fireTimers() {
     boolean fired = false;
     while (timers.isDue(watermark.value())) {
@@ -167,14 +167,14 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       fired = true;
     }
     if (fired) {
-      // Not only with the next tick: what is closed by now must stay closed after a restart.
+      // Not with the next tick only: a window that is closed now must stay closed after a restart.
       saveWatermark();
       forwardTicks();
     }
     return fired;
   }
 
-  /** Stores the marks of all sources if one has changed, and tells them to the metrics. */
+  /** Stores the marks of all sources if one has changed, and updates the metrics. */
   private void saveWatermark() {
     if (watermark.isChanged()) {
       byte[] saved = watermark.save();
@@ -187,7 +187,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     }
   }
 
-  /** Tells the next stage how far this one is: everything that it will still give is later than that. */
+  /** Sends ticks with the watermark of this stage to the next one: all later results are after that time. */
   private void forwardTicks() {
     if (plan.nextPartitions == 0 || watermark.value() == Long.MIN_VALUE) {
       return;
@@ -214,7 +214,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     }
   }
 
-  // What shapes call ----------------------------------------------------------------
+  // Called by shapes ----------------------------------------------------------------
 
   long watermark() {
     return watermark.value();
@@ -224,7 +224,7 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     return metrics;
   }
 
-  /** Lets {@link StateShape#due} be called for the key when the watermark has reached the time. */
+  /** Sets a timer: {@link StateShape#due} is called for the key when the watermark has reached the time. */
   void addTimer(long time, String key) {
     under(tickKey, () -> {
       timers.add(time, key);
@@ -232,18 +232,18 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     });
   }
 
-  /** The state took an event. */
+  /** Counts an event that was stored in the state. */
   void hold() {
     held++;
   }
 
-  /** The state has done with events that it held. */
+  /** Counts events that the state no longer needs. */
   void release(long count) {
     held -= count;
     metrics.used(count);
   }
 
-  /** Gives the result of a window of {@code count} events. */
+  /** Emits the result of a window of {@code count} events. */
   void emit(
       String key, long start, long end, long revision, long arrived, String[] events, String[] values, long count) {
     metrics.results(plan.limit < 0 ? 1 : Math.min(plan.limit, count));
@@ -256,14 +256,14 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
         null));
   }
 
-  /** Gives a record, with events that belong to it. */
+  /** Emits a record, with events that belong to it. */
   void emit(StateRecord record, String[] events) {
     output.add(RowFactory.create(
         StateRecord.RESULT, null, record.source, null, record.key, record.time, record.time, 0L, record.arrived,
         record.event, listed(events), null, null));
   }
 
-  /** Refuses a record that came after its window was closed. */
+  /** Emits a record that arrived after its window was closed as refused. */
   void refuseLate(StateRecord record, String reason) {
     metrics.late();
     if (plan.onLate.equals("drop")) {

@@ -9,9 +9,9 @@ import org.apache.spark.sql.streaming.ValueState;
 /**
  * The latest events of each key.
  *
- * <p>{@code latest}: side 1 is a table, whose newest event by time is given with each event of side 0. {@code previous}:
- * each event is given with the one {@code back} before it. {@code distinct}: an event is given unless one of its key was
- * given at most {@code within} before or after it.
+ * <p>{@code latest}: side 1 is a table; emits each event of side 0 with the newest event of the table. {@code
+ * previous}: emits each event with the one {@code back} events before it. {@code distinct}: emits an event unless one
+ * of its key was emitted whose time is at most {@code within} earlier or later.
  */
 final class LatestShape extends StateShape {
   private final EventList events;
@@ -79,7 +79,7 @@ final class LatestShape extends StateShape {
     processor.emit(record, null);
   }
 
-  /** When an event is no longer remembered. An event that is late by up to {@code within} still finds it. */
+  /** Returns when an event is deleted. An event that is late by up to {@code within} still finds it. */
   private long forgotten(long time) {
     return plus(time, 2 * plan.within);
   }

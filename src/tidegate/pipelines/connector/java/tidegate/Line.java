@@ -3,11 +3,11 @@ package tidegate;
 import java.nio.charset.StandardCharsets;
 import org.apache.spark.sql.Row;
 
-/** A row of a service as a record of the log: its id and source, then the rest of its JSON object. */
+/** Formats a row of a service as a record of the log: id and source, then the rest of its JSON object. */
 final class Line {
   private Line() {}
 
-  /** {@code sourced}: whether the record says what it was made of; {@code ending} comes behind it. */
+  /** Returns the record, followed by {@code ending}. {@code sourced}: with the key {@code _src}. */
   static byte[] of(Row row, boolean sourced, String ending) {
     String body = row.getString(8);
     StringBuilder line = new StringBuilder(body.length() + 96).append("{\"_id\":");

@@ -11,7 +11,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.List;
 
-/** Reads the whole lines of a partition from an offset on, through its segments, while others write and expire. */
+/** Reads the complete lines of a partition from an offset on, while others append to it and delete old segments. */
 final class LineReader implements Closeable {
   private final Path folder;
   private FileChannel file;
@@ -20,7 +20,7 @@ final class LineReader implements Closeable {
   private int begin;
   private int end;
   private int searched;
-  /** The offset of what comes next. */
+  /** The offset of the next line. */
   private long position;
   /** Bytes that had expired before they were read. */
   private long missed;
@@ -55,7 +55,7 @@ final class LineReader implements Closeable {
     return at == 0 ? now : Math.min(at, now);
   }
 
-  /** The next whole line without its newline, or null where there is none yet. */
+  /** Returns the next complete line without its newline; null if there is none yet. */
   byte[] next() throws IOException {
     while (true) {
       for (int i = searched; i < end; i++) {
@@ -69,7 +69,7 @@ final class LineReader implements Closeable {
       }
       searched = end;
       long look = Metrics.nowMicros();
-      if (!fill() && !moveOn()) {
+      if (!fill() && !nextSegment()) {
         if (file != null) { // else there may be segments that could not be opened
           emptyAt = look;
         }
@@ -97,7 +97,7 @@ final class LineReader implements Closeable {
       isNew = true;
       return true;
     }
-    // Half a line may be cut off by a writer that recovers: it is read again, from its first byte.
+    // A writer that recovers may truncate an incomplete line, so it is read again from its first byte.
     begin = end = searched = 0;
     return false;
   }
@@ -125,8 +125,8 @@ final class LineReader implements Closeable {
     return true;
   }
 
-  /** At the end of a segment: whether the next one is there. */
-  private boolean moveOn() throws IOException {
+  /** At the end of a segment, closes it if the next one exists. Returns true if it does. */
+  private boolean nextSegment() throws IOException {
     if (file == null || position == base || !Files.exists(Partition.segment(folder, position))) {
       return false;
     }

@@ -10,10 +10,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * A stream of the embedded log as a streaming source.
  *
- * <p>Options: {@code path} (the stream's folder), {@code start} (JSON: an offset for each partition; partitions that
- * it does not name start at their beginning), {@code service} (whose metrics count what is read), {@code marks} (a
- * folder; see {@link RealTimeReader}), {@code idle_ms} (the longest pause between two looks at an idle partition), {@code ticks} (how many state partitions
- * get ticks; see {@link Ticks}).
+ * <p>Options: {@code path} (the stream's folder), {@code start} (JSON: an offset for each partition; absent partitions
+ * start at their oldest record), {@code service} (its metrics count the records), {@code marks} (a folder; see {@link
+ * RealTimeReader}), {@code idle_ms} (the longest pause between two reads of an idle partition), {@code ticks} (the
+ * number of state partitions that get ticks; see {@link Ticks}).
  */
 public final class LogSource implements TableProvider {
   @Override

@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The driver's side of the source: which partitions there are, and how far they go. */
+/** The driver's side of the source: lists the partitions and their end offsets. */
 final class LogStream extends OffsetStream {
   private final CaseInsensitiveStringMap options;
   private final Path folder;
@@ -60,7 +60,7 @@ final class LogStream extends OffsetStream {
     return positions;
   }
 
-  /** What one task reads. */
+  /** The part of a partition that one task reads. */
   static final class Piece implements InputPartition {
     private static final long serialVersionUID = 1L;
     final String folder;

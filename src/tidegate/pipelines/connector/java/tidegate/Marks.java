@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.Arrays;
 
-/** How far a service has come in a partition of a source, as its output tells it. */
+/** The position of a service in a partition of a source, from its output and the file {@code mark} next to it. */
 public final class Marks {
   private static final byte[] SOURCE = "\"_src\":\"".getBytes(StandardCharsets.UTF_8);
 
@@ -20,25 +20,25 @@ public final class Marks {
     Files.move(written, partition.resolve("mark"), StandardCopyOption.ATOMIC_MOVE);
   }
 
-  /** Where to go on reading the source that an output partition belongs to: at or before what it lacks; -1: unknown. */
+  /** Returns where to resume the source partition of an output partition, so that no event is missed; -1: unknown. */
   public static long resume(String partition) throws IOException {
-    long noted = -1;
+    long marked = -1;
     try {
-      noted = Long.parseLong(Files.readString(Path.of(partition, "mark")).trim());
+      marked = Long.parseLong(Files.readString(Path.of(partition, "mark")).trim());
     } catch (NoSuchFileException none) {
-      // nothing was noted yet
+      // no mark was written yet
     }
     long[] last = last(Path.of(partition));
-    return Math.max(noted, last == null ? -1 : last[0]);
+    return Math.max(marked, last == null ? -1 : last[0]);
   }
 
-  /** Position and child of the last record of an output partition; null where there is none. */
+  /** Returns position and child of the last record of an output partition; null if there is none. */
   static long[] last(Path partition) throws IOException {
     byte[] line = Partition.lastLine(partition);
     return line == null ? null : source(line);
   }
 
-  /** Reads {@code "_src":"stream/partition:position"}, with {@code .child} where there are several. */
+  /** Parses {@code "_src":"stream/partition:position"}, with {@code .child} if a record has several events. */
   private static long[] source(byte[] line) {
     int at = find(line, SOURCE, 0);
     if (at < 0) {

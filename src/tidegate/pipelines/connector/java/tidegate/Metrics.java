@@ -6,7 +6,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** What the tasks of a service have done in this JVM. */
+/** Counts and latencies of the tasks of a service in this JVM. Thread-safe. */
 public final class Metrics {
   private static final Map<String, Metrics> ALL = new ConcurrentHashMap<>();
 
@@ -23,7 +23,7 @@ public final class Metrics {
   private final AtomicLong used = new AtomicLong();
   private final AtomicLong results = new AtomicLong();
   private final AtomicLong restored = new AtomicLong();
-  /** How many events each state partition holds. */
+  /** Number of events in each state partition. */
   private final Map<String, Long> held = new ConcurrentHashMap<>();
   private volatile boolean isHeldKnown = true;
   /** The watermark of each state partition, in microseconds. */
@@ -75,7 +75,7 @@ public final class Metrics {
     }
   }
 
-  /** How far a partition of an input was read. */
+  /** Returns the position up to which a partition of an input was read. */
   AtomicLong reached(String source) {
     return reached.computeIfAbsent(source, name -> new AtomicLong());
   }
@@ -96,39 +96,39 @@ public final class Metrics {
     skipped.incrementAndGet();
   }
 
-  /** An event came after its window was closed. It is counted as quarantined or dropped too. */
+  /** Counts an event that arrived after its window was closed. It also counts as quarantined or dropped. */
   void late() {
     late.incrementAndGet();
   }
 
-  /** A filter removed an event, or an operator found nothing for it. */
+  /** Counts an event that a filter removed, or for which an operator has no result. */
   void filtered() {
     filtered.incrementAndGet();
   }
 
-  /** The state has done with events: results hold them, or can't any longer. */
+  /** Counts events that the state no longer needs: they are in results, or can't be in any more. */
   void used(long count) {
     used.addAndGet(count);
   }
 
-  /** Operators with state made events of others. */
+  /** Counts results of operators with state. */
   void results(long count) {
     results.addAndGet(count);
   }
 
-  /** How many events a state partition holds now. */
+  /** Sets the number of events in a state partition. */
   void held(String partition, long count) {
     held.put(partition, count);
   }
 
-  /** A state partition has a watermark; none is told before every source has sent an event. */
+  /** Sets the watermark of a state partition. Not called before every source has sent an event. */
   void watermark(String partition, long micros) {
     if (micros != Long.MIN_VALUE) {
       watermarks.put(partition, micros);
     }
   }
 
-  /** A state partition begins in a run of its service with so many events; null: its state does not tell. */
+  /** Sets the number of events in a state partition when its service starts; null: unknown. */
   void restore(String partition, Long count) {
     if (held.putIfAbsent(partition, count == null ? 0 : count) == null) {
       isHeldKnown &= count != null;
@@ -137,7 +137,7 @@ public final class Metrics {
   }
 
   /**
-   * Begins to count anew, as a service with state starts: it reads again what it has read since its last checkpoint.
+   * Resets all counts when a service with state starts, because it reads the input since its last checkpoint again.
    */
   public static void start(String service) {
     Metrics of = of(service);
@@ -152,7 +152,7 @@ public final class Metrics {
     SourceClock.forget(service);
   }
 
-  /** The counts since the start as JSON, latencies by their bounds too; and those since the last call, in milliseconds. */
+  /** Returns JSON: counts and latency histogram since the start, and latency quantiles since the last call, in ms. */
   public static String snapshot(String service) {
     Metrics of = of(service);
     return String.format(
@@ -176,7 +176,7 @@ public final class Metrics {
     return found;
   }
 
-  /** Forgets a service that was removed. */
+  /** Deletes the metrics of a removed service. */
   public static void forget(String service) {
     ALL.remove(service);
     SourceClock.forget(service);

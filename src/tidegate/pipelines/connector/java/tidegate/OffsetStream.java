@@ -8,7 +8,7 @@ import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 
-/** The driver's side of a source whose partitions have an offset each. */
+/** The driver's side of a source whose partitions have one offset each. */
 abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   private final LogOffset start;
 
@@ -16,13 +16,13 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
     this.start = LogOffset.fromJson(start);
   }
 
-  /** The offset of the oldest record in each partition there is. */
+  /** Returns the offset of the oldest record of each existing partition. */
   abstract Map<String, Long> begins();
 
-  /** The offset behind the newest whole record of each. */
+  /** Returns the offset after the newest complete record of each partition. */
   abstract Map<String, Long> ends();
 
-  /** What a task reads of a partition. */
+  /** Returns the part of a partition that a task reads. */
   abstract InputPartition piece(String partition, long begin, long end);
 
   @Override
@@ -57,7 +57,7 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
     return plan((LogOffset) from, open, begins);
   }
 
-  /** A partition that is new since {@code from} is read from where the service starts in it. */
+  /** Returns where to read a partition. One that is not in {@code from} is read from its start offset. */
   private InputPartition[] plan(LogOffset from, LogOffset to, Map<String, Long> begins) {
     return to.positions.entrySet().stream()
         .filter(each -> beginOf(each.getKey(), from, begins) < each.getValue())
@@ -85,7 +85,7 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   @Override
   public void stop() {}
 
-  /** How far a reader got. */
+  /** The position of a reader. */
   static final class Reached implements PartitionOffset {
     private static final long serialVersionUID = 1L;
     final String partition;

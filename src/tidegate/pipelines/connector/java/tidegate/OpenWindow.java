@@ -12,8 +12,8 @@ import java.util.Map;
 /**
  * The aggregates of one window of one key.
  *
- * <p>They are stored under their names. A new version of a service finds those that it still has, and begins the others
- * with the next record.
+ * <p>They are stored by name. A new version of a service finds those that it still has. The others begin with the next
+ * record.
  */
 final class OpenWindow {
   private static final byte VERSION = 1;
@@ -22,7 +22,7 @@ final class OpenWindow {
   private final AggregateState[] states;
   long end;
   long count;
-  /** Records that no result holds yet, counted in the window that closes last. */
+  /** Records that are in no result yet, counted in the window that closes last. */
   long held;
   long first = Long.MAX_VALUE;
   long last = Long.MIN_VALUE;
@@ -38,7 +38,7 @@ final class OpenWindow {
     }
   }
 
-  /** Whether an aggregate's values are read from {@link WindowItems} when the window gives its result. */
+  /** True if the values of an aggregate are in {@link WindowItems}, and are read for the result of the window. */
   static boolean needsList(StatePlan plan, StatePlan.Aggregate aggregate) {
     boolean isMerged = plan.windows.equals("session") || plan.windows.equals("running");
     return aggregate.function.equals("collect") || aggregate.function.equals("distinct") && isMerged;
@@ -81,7 +81,7 @@ final class OpenWindow {
     }
   }
 
-  /** The results as texts, in the order of the plan; null where there is none. */
+  /** Returns the results as texts, in the order of the plan; null for those without a value. */
   String[] values(String[][] lists) {
     String[] values = new String[states.length];
     for (int n = 0; n < states.length; n++) {

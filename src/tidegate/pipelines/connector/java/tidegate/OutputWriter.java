@@ -8,15 +8,15 @@ import org.apache.spark.sql.ForeachWriter;
 import org.apache.spark.sql.Row;
 
 /**
- * Appends the rows of a service to a log, each just once, also when Spark hands it a row again after a failure.
+ * Appends the rows of a service to a log. A row that Spark passes again after a failure is skipped.
  *
  * <p>The columns: {@code verdict} (pass, flag, quarantine, drop or fail), {@code partition} (of the output),
- * {@code key} (null where the position tells), {@code revision}, {@code child}, {@code id}, {@code source},
+ * {@code key} (null if the position identifies the row), {@code revision}, {@code child}, {@code id}, {@code source},
  * {@code arrived} (when the input was appended, in microseconds), {@code body} (the JSON object without id and source).
  *
- * <p>By position: the rows of an output partition come in the order of one source partition, so those up to
- * the last one written are skipped, by position ({@code revision}) and child. By key: a row is skipped when its
- * key was written with this revision or a later one since the last checkpoint; see {@link Written}.
+ * <p>By position: the rows of an output partition arrive in the order of one source partition, so those up to the last
+ * written one are skipped, by position ({@code revision}) and child. By key: a row is skipped if its key was written with
+ * this revision or a later one since the last checkpoint; see {@link Written}.
  */
 abstract class OutputWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
@@ -24,7 +24,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
   private final String service;
   private final String output;
   private final String quarantine;
-  /** How rows are told apart: {@code position} (of their source), {@code key}, or {@code revision} (of their key). */
+  /** What identifies a row: {@code position} (of its source), {@code key}, or {@code revision} (key and revision). */
   private final String identity;
   private transient Metrics metrics;
   private transient Map<String, Target> targets;
@@ -37,7 +37,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     this.identity = identity;
   }
 
-  /** Begins to write to a partition of the output or the quarantine. */
+  /** Opens a partition of the output or the quarantine for writing. */
   abstract Target target(String stream, String partition) throws IOException;
 
   final boolean keyed() {
@@ -112,25 +112,25 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     metrics.written(arrivedMicros, readMicros);
   }
 
-  /** One partition that is written to. */
+  /** A partition that is open for writing. */
   abstract static class Target {
     private final Written written;
     private long position;
     private long child;
 
-    /** Rows are told apart by position: {@code last} has position and child of the last one; null: there is none. */
+    /** Rows are identified by position: {@code last} has position and child of the last row; null: there is none. */
     Target(long[] last) {
       written = null;
       position = last == null ? -1 : last[0];
       child = last == null ? 0 : last[1];
     }
 
-    /** Rows are told apart by key. */
+    /** Rows are identified by key. */
     Target(Written written) {
       this.written = written;
     }
 
-    /** Appends a row; {@code written} is run when it is in the log. */
+    /** Appends a row. Calls {@code written} when it is in the log. */
     abstract void append(Row row, Runnable written) throws IOException;
 
     final boolean has(Row row) {
@@ -151,7 +151,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     }
   }
 
-  /** What `on_violation: fail` ends a service with. */
+  /** Ends a service with {@code on_violation: fail}. */
   public static final class ConstraintViolated extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

@@ -20,7 +20,7 @@ final class Partition {
 
   private Partition() {}
 
-  /** The offsets at which segments begin, ascending. */
+  /** Returns the first offset of each segment, ascending. */
   static List<Long> segments(Path folder) throws IOException {
     List<Long> found = new ArrayList<>();
     try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "*" + ENDING)) {
@@ -43,7 +43,7 @@ final class Partition {
     return folder.resolve(String.format("%020d.times", base));
   }
 
-  /** The offset behind the last whole record: a batch must not end inside of one. */
+  /** Returns the offset after the last complete record: a batch must not end inside a record. */
   static long end(Path folder) throws IOException {
     List<Long> bases = segments(folder);
     if (bases.isEmpty()) {
@@ -55,13 +55,13 @@ final class Partition {
     }
   }
 
-  /** The offset of the oldest record that is left. */
+  /** Returns the offset of the oldest retained record. */
   static long begin(Path folder) throws IOException {
     List<Long> bases = segments(folder);
     return bases.isEmpty() ? 0 : bases.get(0);
   }
 
-  /** The offset of the last entry of the time index before a moment. */
+  /** Returns the offset in the last entry of the time index before a time. */
   static long offsetAt(Path folder, long micros) throws IOException {
     List<Long> bases = segments(folder);
     long at = bases.isEmpty() ? 0 : bases.get(0);
@@ -81,7 +81,7 @@ final class Partition {
     return at;
   }
 
-  /** How many of a file's first bytes are whole lines. */
+  /** Returns the number of bytes of a file up to its last complete line. */
   static long wholeLines(FileChannel file, long end) throws IOException {
     byte[] block = new byte[BLOCK];
     while (end > 0) {
@@ -97,7 +97,7 @@ final class Partition {
     return 0;
   }
 
-  /** The last whole line of a partition without its newline, or null where there is none. */
+  /** Returns the last complete line of a partition without its newline; null if there is none. */
   static byte[] lastLine(Path folder) throws IOException {
     List<Long> bases = segments(folder);
     for (int n = bases.size() - 1; n >= 0; n--) {

@@ -14,35 +14,35 @@ import org.apache.spark.sql.streaming.ValueState;
 /**
  * Finds a pattern in the events of each key, in order of time.
  *
- * <p>Every event that satisfies the first step begins a run. The first run that completes gives a match and ends all
+ * <p>Every event that satisfies the first step begins a run. The first run that completes emits a match and ends all
  * runs of its key, so matches do not overlap. Events that a run does not need are skipped. A step with {@code for} ends
- * its run at the first event that does not satisfy it once it has begun, and lasts until the watermark has passed; such a
- * first step begins only after an event that does not satisfy it. An absent step ends its run at an event that satisfies
- * it.
+ * its run at the first event that does not satisfy it once it has begun, and lasts until the watermark has passed; such
+ * a first step begins only after an event that does not satisfy it. An absent step ends its run at an event that
+ * satisfies it.
  */
 final class PatternShape extends StateShape {
-  /** Runs of a key at a time; the oldest gives way. */
+  /** The largest number of runs of a key at a time; the oldest one is dropped. */
   private static final int MAX_RUNS = 1_000;
 
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** A partial match, as it is stored. */
+  /** A partial match, in its stored form. */
   static final class Run {
     public int step;
     public int taken;
     public long start;
     public double spanStart;
-    /** When the step that lasts began. */
+    /** Start of the current step, if it has a duration. */
     public long since;
     public long end;
-    /** For each step the JSON of the events that it took. */
+    /** The JSON of the matched events of each step. */
     public List<List<String>> events = new ArrayList<>();
   }
 
-  /** What a key holds. */
+  /** The state of a key. */
   static final class Runs {
     public List<Run> runs = new ArrayList<>();
-    /** Whether the last event satisfied the first step. */
+    /** True if the last event satisfied the first step. */
     public boolean isInside;
     public long last = Long.MIN_VALUE;
   }
@@ -101,7 +101,7 @@ final class PatternShape extends StateShape {
     write(key, runs);
   }
 
-  /** Completes steps that have lasted until a time, and drops runs that took too long. */
+  /** Completes steps whose duration has passed at a time, and drops runs that took too long. */
   private void expire(String key, Runs runs, long time) {
     for (Iterator<Run> each = runs.runs.iterator(); each.hasNext(); ) {
       Run run = each.next();
@@ -119,7 +119,7 @@ final class PatternShape extends StateShape {
     }
   }
 
-  /** Whether a run is in a step that has lasted long enough at a time. One with events lasts from its first event. */
+  /** True if the duration of a run's step has passed at a time. A step with events starts at its first event. */
   private boolean hasLasted(Run run, long time) {
     StatePlan.Step step = steps[run.step];
     return step.lasting >= 0 && (step.absent || run.taken > 0) && plus(run.since, step.lasting) <= time;
@@ -163,7 +163,7 @@ final class PatternShape extends StateShape {
     COMPLETE
   }
 
-  /** Lets a run see an event. */
+  /** Applies an event to a run. */
   private Outcome feed(Run run, EventList.Held event) {
     StatePlan.Step step = steps[run.step];
     if (step.absent) {
@@ -214,14 +214,14 @@ final class PatternShape extends StateShape {
     return isFull(run) || isComplete(run) ? Outcome.COMPLETE : Outcome.ALIVE;
   }
 
-  /** Whether a step takes no more events. Before an absent step one has enough with the least; {@link #isLonger}. */
+  /** True if a step takes no more events. Before an absent step the minimum is enough; see {@link #isLonger}. */
   private boolean isFull(Run run) {
     StatePlan.Step step = steps[run.step];
     boolean isBeforeAbsent = run.step + 1 < steps.length && steps[run.step + 1].absent;
     return step.lasting < 0 && run.taken >= (isBeforeAbsent ? step.least : step.most);
   }
 
-  /** Whether the step before an absent one takes one more event; not if the step behind the absent one can begin. */
+  /** True if the step before an absent one takes one more event: not if the step after the absent one can begin. */
   private boolean isLonger(Run run, EventList.Held event) {
     int before = run.step - 1;
     boolean isCounted = !steps[before].absent && steps[before].lasting < 0;
@@ -230,7 +230,7 @@ final class PatternShape extends StateShape {
     return hasRoom && !isNext && satisfies(event, before) && isWithin(run, event);
   }
 
-  /** Whether the last step has what it needs: a match does not wait for more. */
+  /** True if the last step has its minimum of events: a match does not wait for more. */
   private boolean isComplete(Run run) {
     return run.step == steps.length - 1 && steps[run.step].lasting < 0 && run.taken >= steps[run.step].least;
   }
@@ -246,7 +246,7 @@ final class PatternShape extends StateShape {
     return inTime && (plan.span < 0 || Math.abs(span(event) - run.spanStart) <= plan.spanLimit);
   }
 
-  /** Goes to the next step; gives the match and ends all runs if there is none, and returns true. */
+  /** Moves a run to its next step. Without one, emits the match, ends all runs, and returns true. */
   private boolean finishStep(String key, Runs runs, Run run) {
     if (run.step + 1 < steps.length) {
       run.step++;

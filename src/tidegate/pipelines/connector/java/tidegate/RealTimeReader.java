@@ -13,12 +13,12 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Reads one partition: up to an offset for a micro-batch, on and on in real-time mode.
+ * Reads one partition: up to an offset in a micro-batch, without end in real-time mode.
  *
- * <p>Where {@code marks} names the output stream's folder, the reader notes once a second how far the service has
- * come, in the file {@code mark} of the output's partition. The one thread of a stateless task hands each row through
- * to the writer before it asks for the next, so all before the position has been dealt with, also what was filtered
- * out and left no record: a restart goes on from there.
+ * <p>If {@code marks} is the folder of the output stream, the reader stores its position once per second in the file
+ * {@code mark} of the output partition. A stateless task is one thread that passes each row to the writer before it
+ * reads the next one. So all records before the position are processed, including those without an output, and a
+ * restart resumes there.
  */
 final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private static final long MARK_EVERY = TimeUnit.SECONDS.toNanos(1);

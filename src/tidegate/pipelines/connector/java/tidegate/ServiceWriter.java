@@ -15,10 +15,10 @@ public final class ServiceWriter extends OutputWriter {
   /**
    * @param output the folder of the output stream
    * @param quarantine the folder of the quarantine's stream
-   * @param identity how rows are told apart: {@code position} (of their source), {@code key}, or {@code revision} (of
-   *     their key)
-   * @param sinceMicros with keys: when the last checkpoint was made; what was written later may come again
-   * @param floor where the output ended when this version began: what is before that is another version's
+   * @param identity what identifies a row: {@code position} (of its source), {@code key}, or {@code revision} (key and
+   *     revision)
+   * @param sinceMicros with keys: the time of the last checkpoint; rows that were written later may be repeated
+   * @param floor end offsets of the output when this version began; earlier records are those of another version
    */
   public ServiceWriter(
       String service,
@@ -34,7 +34,7 @@ public final class ServiceWriter extends OutputWriter {
     this.floor = floor;
   }
 
-  /** Closes the files of streams that are not written to any longer. */
+  /** Closes the files of the streams of a stopped service. */
   public static void closeStream(String folder) throws IOException {
     Appender.closeAll(Path.of(folder));
     Written.forget(folder);

@@ -7,11 +7,13 @@ import org.apache.spark.sql.api.java.UDF6;
 /**
  * Follows the event times of one source partition; a column of the source's own task.
  *
- * <p>It sees every record that was parsed, also those that a filter removes later, and returns null for them. For a tick
- * it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1}, in microseconds.
- * The delay is the largest recent difference between the time of reading and event time; it decays by a hundredth per record.
+ * <p>It sees every record that was parsed, also those that a filter removes later, and returns null for them. For a
+ * tick it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1}, in
+ * microseconds. The delay is the largest recent difference between the time of reading and event time; it decays by a
+ * hundredth per record.
  *
- * <p>Spark starts a new task at each checkpoint. It goes on with what the last one knew, unless it reads records again.
+ * <p>Spark starts a new task at each checkpoint. It continues with the values of the last one, unless it reads records
+ * again.
  */
 public final class SourceClock implements UDF6<String, String, Long, Integer, Long, Long, String> {
   private static final long serialVersionUID = 1L;
@@ -22,7 +24,7 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
    */
   private static final long MAX_PAUSE = 60_000_000;
 
-  /** What is known of a source partition of a service. */
+  /** The values of a source partition of a service. */
   private static final class Known {
     long position = Long.MIN_VALUE;
     long largest = Long.MIN_VALUE;
@@ -34,7 +36,7 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
       last = now;
     }
 
-    /** Whether a task that begins at a position goes on where the last one was. */
+    /** True if a task that begins at a position continues where the last one ended. */
     boolean isBefore(long position, long now) {
       return this.position <= position && now - called < MAX_PAUSE;
     }
@@ -61,14 +63,14 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
     if (time != null) {
       known.largest = Math.max(known.largest, time);
       known.last = now;
-      // Not by the time of arrival: a record may have been on its way from a broker since.
+      // Not the time of arrival: a broker may have delivered the record much later.
       double own = Math.max(0, now - time);
       known.delay = known.delay < 0 ? own : Math.max(own, known.delay - (known.delay - own) * DECAY);
     }
     return null;
   }
 
-  /** Forgets the sources of a service that was removed. */
+  /** Deletes the values of a removed service. */
   static void forget(String service) {
     ALL.keySet().removeIf(name -> name.startsWith(service + "/"));
   }

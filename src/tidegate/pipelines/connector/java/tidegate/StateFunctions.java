@@ -4,11 +4,11 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 
-/** Registers the functions that plans with state call in Spark's SQL. */
+/** Registers the SQL functions that plans with state call. */
 public final class StateFunctions {
   private StateFunctions() {}
 
-  /** They have a memory of their own, so Spark must call each once per row. */
+  /** Not deterministic, so that Spark calls each once per row: the functions have their own memory. */
   public static void register(SparkSession session) {
     session.udf().register(
         "tidegate_clock", functions.udf(new SourceClock(), DataTypes.StringType).asNondeterministic());

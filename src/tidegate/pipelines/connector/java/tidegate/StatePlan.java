@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What one stage with state does, as data that the Python compiler writes.
+ * The settings of one stage with state. The Python compiler writes them as JSON.
  *
  * <p>All times are microseconds. {@code shape} is one of: windows, count, join, tuple_join, latest, previous, distinct,
  * pattern.
@@ -20,7 +20,7 @@ final class StatePlan implements Serializable {
   /** One aggregate: {@code argument} and {@code order} are indexes into the record's arguments. */
   static final class Aggregate implements Serializable {
     private static final long serialVersionUID = 1L;
-    /** Names the aggregate in stored state, so that a new version finds it again. */
+    /** The name of the aggregate in stored state, so that a new version finds it. */
     final String name;
     final String function;
     final int argument;
@@ -55,9 +55,9 @@ final class StatePlan implements Serializable {
   final String service;
   final String stage;
   final String shape;
-  /** The key of this stage's ticks for each state partition: it hashes to that partition. */
+  /** The key of this stage's ticks for each state partition. It hashes to that partition. */
   final List<String> tickKeys = new ArrayList<>();
-  /** How many state partitions the next stage has; 0: there is none. */
+  /** Number of state partitions of the next stage; 0: there is none. */
   final int nextPartitions;
   /** The source partitions that send ticks. The watermark waits for all of them. */
   final List<String> sources = new ArrayList<>();
@@ -66,7 +66,7 @@ final class StatePlan implements Serializable {
   final long idle;
   final String onLate;
   final boolean updates;
-  /** Windows: time, session, all or running (the total so far at the end of each window). */
+  /** One of: time, session, all, running (the totals so far at the end of each window). */
   final String windows;
   final long length;
   final long slide;
@@ -78,14 +78,14 @@ final class StatePlan implements Serializable {
   final String how;
   final boolean required;
   final int back;
-  /** Each window gives its events one by one, so many at most; -1: it gives one result. */
+  /** The largest number of events that a window emits one by one; -1: it emits one result. */
   final long limit;
   final List<Step> steps = new ArrayList<>();
   /** The index of the numeric argument that {@code spanLimit} bounds; -1: none. */
   final int span;
   final double spanLimit;
 
-  /** What decides when timers are due. If it is not what the state was written with, all timers are set again. */
+  /** Returns the settings that determine timers. If they differ from those of the state, all timers are set again. */
   String timing() {
     StringBuilder text = new StringBuilder(lateness + " " + within);
     steps.forEach(step -> text.append(' ').append(step.lasting));

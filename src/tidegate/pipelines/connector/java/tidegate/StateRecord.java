@@ -4,7 +4,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
-/** A row on its way into a stage with state: a record, a tick, or a record that only passes through. */
+/** A row that enters a stage with state: a record, a tick, or a refused record that only passes through. */
 final class StateRecord {
   /** {@code kind} of a row. */
   static final int RESULT = 0;
@@ -14,9 +14,9 @@ final class StateRecord {
   static final int LATE = 3;
 
   /**
-   * What a stage gives. A result has {@code events}, a list of JSON texts, or {@code values}, the aggregates as texts. A
-   * record that passed or was late has its id in {@code k}, its source and position in {@code clock}, its time in
-   * {@code start}, and the {@code reason} why it is refused.
+   * The columns of a stage's output. A result has {@code events}, a list of JSON texts, or {@code values}, the
+   * aggregates as texts. A refused or late record has its id in {@code k}, its source and position in {@code clock},
+   * its time in {@code start}, and the {@code reason} why it is refused.
    */
   static final StructType OUTPUT =
       new StructType()
@@ -65,7 +65,7 @@ final class StateRecord {
     read = row.isNullAt(11) ? 0 : row.getLong(11);
   }
 
-  /** An argument of an aggregate or a condition; null if the record has no value for it. */
+  /** Returns an argument of an aggregate or a condition; null if the record has no value for it. */
   Object argument(int n) {
     return arguments == null ? null : arguments.get(n);
   }

@@ -3,7 +3,7 @@ package tidegate;
 import java.time.Instant;
 import org.apache.spark.sql.streaming.StatefulProcessorHandle;
 
-/** One shape of state: what it keeps for a key, and what it gives for a record or a timer. */
+/** One kind of state: its content for a key, and its reaction to records and timers. */
 abstract class StateShape {
   final StatePlan plan;
   KeyedProcessor processor;
@@ -37,7 +37,7 @@ abstract class StateShape {
     this.processor = processor;
   }
 
-  /** Takes a record. The state of its key is selected. */
+  /** Called for each record, in order of arrival. The state of its key is selected. */
   abstract void take(StateRecord record);
 
   /** Called when the watermark has passed a timer of the key. The state of the key is selected. */
@@ -46,12 +46,12 @@ abstract class StateShape {
   /** Sets the timers of a key again, after a new version has changed when they are due. The key is selected. */
   void schedule(String key) {}
 
-  /** How far behind the watermark the event time of a later result may be. */
+  /** Returns how far behind the watermark the event time of a later result may be. */
   long delay() {
     return plan.lateness;
   }
 
-  /** A time plus a length, without overflow. */
+  /** Returns a time plus a length, without overflow. */
   static long plus(long time, long length) {
     return time > Long.MAX_VALUE - length ? Long.MAX_VALUE : time + length;
   }
@@ -60,13 +60,13 @@ abstract class StateShape {
     return Instant.ofEpochSecond(Math.floorDiv(micros, 1_000_000L), Math.floorMod(micros, 1_000_000L) * 1_000).toString();
   }
 
-  /** A number as text of one length that sorts like the number. */
+  /** Returns a number as text of fixed length that sorts like the number. */
   static String digits(long number) {
     String text = Long.toUnsignedString(number ^ Long.MIN_VALUE);
     return "00000000000000000000".substring(text.length()) + text;
   }
 
-  /** The number that {@link #digits} wrote. */
+  /** Parses a text of {@link #digits}. */
   static long number(String digits) {
     return Long.parseUnsignedLong(digits) ^ Long.MIN_VALUE;
   }

@@ -12,13 +12,13 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A stream of a log as Spark sees it, for micro-batches and for real-time mode. */
+/** Spark's view of a stream of a log, for micro-batches and for real-time mode. */
 final class StreamTable implements Table, SupportsRead {
   /**
    * {@code position} is the record's offset, {@code arrived} when it was appended, in microseconds.
    *
-   * <p>A tick has no {@code value}. {@code tick} is the state partition that it is for; {@code caught_up} is when the reader
-   * last had nothing left to read, in microseconds, or null if not since the tick before.
+   * <p>A tick has no {@code value}. {@code tick} is the state partition that it is for; {@code caught_up} is the last
+   * time at which the reader had nothing left to read, in microseconds; null if there was none since the last tick.
    */
   static final StructType SCHEMA =
       new StructType()
@@ -29,7 +29,7 @@ final class StreamTable implements Table, SupportsRead {
           .add("tick", DataTypes.IntegerType, true)
           .add("caught_up", DataTypes.LongType, true);
 
-  /** What opens a stream by the options of its reader. */
+  /** Opens a stream by the options of its reader. */
   interface Opening {
     MicroBatchStream open(CaseInsensitiveStringMap options);
   }

@@ -3,7 +3,7 @@ package tidegate;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 
 /**
- * The ticks of one reader in real-time mode: every 100 ms a row for each state partition, also in silence.
+ * The ticks of one reader in real-time mode: a row for each state partition every 100 ms, also without records.
  *
  * <p>They do not move the reader's offset. The first ones come before the first record.
  */
@@ -20,19 +20,19 @@ final class Ticks {
     this.partitions = partitions;
   }
 
-  /** Notes that there is nothing to read now. */
+  /** Called when there is nothing left to read. */
   void caughtUp() {
     if (partitions > 0) {
       caughtUp = Metrics.nowMicros();
     }
   }
 
-  /** Milliseconds until the next tick; very many if there are none. */
+  /** Returns the milliseconds until the next tick, at most {@code most}. */
   long millisUntilDue(long most) {
     return partitions == 0 ? most : Math.min(most, Math.max(0, (due - System.nanoTime()) / 1_000_000 + 1));
   }
 
-  /** Writes the next tick into a row; false if none is due. */
+  /** Writes the next tick into a row. Returns false if none is due. */
   boolean next(GenericInternalRow row, long position) {
     if (partitions == 0) {
       return false;

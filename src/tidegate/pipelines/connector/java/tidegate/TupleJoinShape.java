@@ -10,8 +10,8 @@ import org.apache.spark.sql.streaming.ValueState;
 /**
  * Joins the tuple windows of several inputs: the last {@code length} events of each, which move by {@code slide}.
  *
- * <p>An event waits until {@code slide} events of its input have come; then its window moves, and the new events are
- * combined with the windows of the other inputs. So each combination is given once.
+ * <p>An event waits until {@code slide} events of its input have arrived; then its window moves, and the new events are
+ * combined with the windows of the other inputs. So each combination is emitted once.
  */
 final class TupleJoinShape extends StateShape {
   private static final String WAITING = "0";

@@ -7,12 +7,12 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The watermark of one state partition: the smallest mark of all its sources. It never goes back.
+ * The watermark of one state partition: the smallest mark of all its sources. It never decreases.
  *
- * <p>The mark of a source is the largest event time of its records. If everything of the source was read, the wall clock
- * moves the mark too. If the events are live, that is at most a minute late, the mark follows the clock behind by their
- * largest recent delay. If the source was silent for {@code idle}, the mark is the clock. The mark of an earlier stage is
- * that stage's own watermark.
+ * <p>The mark of a source is the largest event time of its records. If everything of the source was read, the wall
+ * clock moves the mark too. If the events are live, that is at most a minute late, the mark follows the clock behind by
+ * their largest recent delay. If the source was silent for {@code idle}, the mark is the clock. The mark of an earlier
+ * stage is that stage's own watermark.
  */
 final class Watermark {
   private static final long LIVE_DELAY = 60_000_000L;
@@ -42,12 +42,12 @@ final class Watermark {
     return value;
   }
 
-  /** Takes a record's time into account. Only for records that come from a source, not from an earlier stage. */
+  /** Adds the time of a record. Only for records of a source, not of an earlier stage. */
   void record(String source, long time) {
     advance(source, time);
   }
 
-  /** Takes a tick's clock, as {@link SourceClock} or {@link KeyedProcessor} writes it. */
+  /** Adds the clock of a tick, in the form of {@link SourceClock} or {@link KeyedProcessor}. */
   void tick(String source, String clock) {
     if (clock.startsWith("=")) {
       advance(source, Long.parseLong(clock.substring(1)));
@@ -82,12 +82,12 @@ final class Watermark {
     }
   }
 
-  /** Whether a mark has changed since {@link #save} was called. */
+  /** True if a mark has changed since {@link #save} was called. */
   boolean isChanged() {
     return isChanged;
   }
 
-  /** The mark of each source. */
+  /** Returns the mark of each source. */
   Map<String, Long> marks() {
     return marks;
   }

@@ -10,7 +10,7 @@ import org.apache.spark.sql.streaming.TTLConfig;
 import scala.Tuple2;
 import scala.collection.Iterator;
 
-/** The values that windows collect or count distinctly, one entry each, so that a window with many stays cheap to add to. */
+/** Values of {@code collect} and {@code distinct}: one state entry each, so that adding to a large window is cheap. */
 final class WindowItems {
   private final MapState<String, String> items;
 
@@ -18,7 +18,7 @@ final class WindowItems {
     items = handle.getMapState("items", Encoders.STRING(), Encoders.STRING(), TTLConfig.NONE());
   }
 
-  /** Adds an entry under a name that orders it in its list; false if the name is there already. */
+  /** Adds an entry. Its name is its position in the list. Returns false if the name exists already. */
   boolean add(long start, int list, String name, String value) {
     String key = prefix(start) + (char) ('a' + list) + name;
     if (items.containsKey(key)) {
@@ -32,7 +32,7 @@ final class WindowItems {
     return StateShape.digits(start) + "/";
   }
 
-  /** Gives the entries of a window to another; duplicates of distinct values fall together. */
+  /** Moves the entries of a window to another one. Equal distinct values become one. */
   void move(long from, long to) {
     if (from == to) {
       return;
@@ -47,7 +47,7 @@ final class WindowItems {
     of(start).forEach(entry -> items.removeKey(entry._1()));
   }
 
-  /** The values of each aggregate that has a list, in order; null for the others. */
+  /** Returns the values of each aggregate with a list, in order; null for the others. */
   String[][] lists(long start, StatePlan plan) {
     String[][] lists = new String[plan.aggregates.size()][];
     boolean any = false;
@@ -67,7 +67,7 @@ final class WindowItems {
     return lists;
   }
 
-  /** A list of JSON texts as one. */
+  /** Returns JSON texts as one JSON array. */
   static String array(String[] texts) {
     return "[" + String.join(",", texts) + "]";
   }

@@ -19,12 +19,12 @@ import scala.collection.Iterator;
  * Open windows of each key, with their aggregates: windows by time, sessions, and all events so far.
  *
  * <p>A window closes when the watermark reaches its end plus the lateness. With {@code on_late: update} it stays for
- * {@link #KEPT} more, and a late record gives it again with a higher revision.
+ * {@link #UPDATABLE_FOR} more, and after a late record its result is emitted again with a higher revision.
  */
 final class WindowShape extends StateShape {
   /** How long a closed window can still be updated by late records. */
-  private static final long KEPT = 3_600_000_000L;
-  /** The start of the one window that holds everything so far. */
+  private static final long UPDATABLE_FOR = 3_600_000_000L;
+  /** The start of the one window of all events so far. */
   private static final long ALL = Long.MIN_VALUE;
 
   private final MapState<Long, byte[]> open;
@@ -66,7 +66,7 @@ final class WindowShape extends StateShape {
         begin > local - plan.length; begin -= plan.slide) {
       end = utc(begin + plan.length);
       boolean isLast = !taken;
-      if (plus(end, plan.lateness) > processor.watermark() || isKept && end + plan.lateness + KEPT > processor.watermark()) {
+      if (plus(end, plan.lateness) > processor.watermark() || isKept && end + plan.lateness + UPDATABLE_FOR > processor.watermark()) {
         add(record, utc(begin), end, isLast);
         taken = true;
       }
@@ -80,14 +80,14 @@ final class WindowShape extends StateShape {
     return "late: its window ended at " + text(end) + ", and the watermark is " + text(processor.watermark());
   }
 
-  /** The offset of local time from UTC at a moment. */
+  /** Returns the offset of local time from UTC at a time. */
   private long shift(long time) {
     return zone == null
         ? 0
         : zone.getRules().getOffset(Instant.ofEpochSecond(Math.floorDiv(time, 1_000_000L))).getTotalSeconds() * 1_000_000L;
   }
 
-  /** The moment of a local time. */
+  /** Returns the UTC time of a local time. */
   private long utc(long local) {
     if (zone == null) {
       return local;
@@ -174,11 +174,11 @@ final class WindowShape extends StateShape {
       }
       if (!isKept) {
         remove(start);
-      } else if (window.end + plan.lateness + KEPT <= processor.watermark()) {
+      } else if (window.end + plan.lateness + UPDATABLE_FOR <= processor.watermark()) {
         remove(start);
       } else {
         open.updateValue(start, window.save());
-        processor.addTimer(window.end + plan.lateness + KEPT, key);
+        processor.addTimer(window.end + plan.lateness + UPDATABLE_FOR, key);
       }
     }
   }
@@ -188,7 +188,7 @@ final class WindowShape extends StateShape {
     for (Tuple2<Long, byte[]> entry : entries()) {
       OpenWindow window = OpenWindow.read(plan, entry._2());
       if (window.end != Long.MAX_VALUE) {
-        processor.addTimer(plus(window.end, plan.lateness) + (window.closed ? KEPT : 0), key);
+        processor.addTimer(plus(window.end, plan.lateness) + (window.closed ? UPDATABLE_FOR : 0), key);
       }
     }
   }

@@ -9,21 +9,21 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * The keys that a stateful service has written since its checkpoint, each with its last revision.
  *
- * <p>The id of an event that has revisions is {@code key#revision}, else it is the key. After a restart the output
- * itself tells: its records since the checkpoint are read once. Keys of old windows are let go of, oldest first,
- * beyond a limit that no replay reaches.
+ * <p>The id of an event with revisions is {@code key#revision}, otherwise it is the key. After a restart the keys are
+ * read from the records of the output since the checkpoint. Above a limit that no replay reaches, the oldest keys are
+ * dropped.
  */
 final class Written {
   private static final int LIMIT = 2_000_000;
   private static final byte[] ID = "{\"_id\":\"".getBytes(StandardCharsets.UTF_8);
   private static final Map<String, Written> ALL = new ConcurrentHashMap<>();
 
-  /** Takes a record that was written. */
+  /** Receives a record that was written. */
   interface Taker {
     void line(byte[] line);
   }
 
-  /** Gives the records that were written since the checkpoint. */
+  /** Passes the records that were written since the checkpoint to a receiver. */
   interface Lines {
     void each(Taker take) throws IOException;
   }

@@ -13,8 +13,9 @@ import java.net.UnknownHostException;
 /**
  * Binds every Netty server that asks for the wildcard address to 127.0.0.1.
  *
- * <p>Spark's streaming shuffle opens its servers on the wildcard address, without authentication, and no setting changes
- * that. Netty loads this class through ServiceLoader when the property io.netty.bootstrap.extensions is "serviceload".
+ * <p>Spark's streaming shuffle opens its servers on the wildcard address, without authentication, and no setting
+ * changes that. Netty loads this class through ServiceLoader when the property io.netty.bootstrap.extensions is
+ * "serviceload".
  */
 public final class LoopbackOnly extends ChannelInitializerExtension {
   @Override
