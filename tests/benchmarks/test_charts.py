@@ -18,7 +18,7 @@ SERIES = {
 
 @pytest.mark.parametrize("log_x", [True, False])
 @pytest.mark.parametrize("log_y", [True, False])
-def test_a_chart_is_xml_with_every_series_and_point_inside(log_x: bool, log_y: bool) -> None:
+def test_chart_is_xml_with_all_series_and_points(log_x: bool, log_y: bool) -> None:
     root = ElementTree.fromstring(line_chart("T & T", "filters", "events/s", SERIES, log_x=log_x, log_y=log_y))
     assert root.tag == f"{SVG}svg"
     texts = [node.text for node in root.iter(f"{SVG}text")]
@@ -43,7 +43,7 @@ def test_more_is_further_up_and_to_the_right() -> None:
 
 @pytest.mark.parametrize("series", [{}, {"none": []}, {"one": [(3, 5.0)]}, {"flat": [(1, 5.0), (2, 5.0)]}])
 @pytest.mark.parametrize("log", [True, False])
-def test_a_chart_of_next_to_nothing_is_a_chart(series: dict[str, list[tuple[float, float]]], log: bool) -> None:
+def test_chart_of_almost_no_data_is_valid(series: dict[str, list[tuple[float, float]]], log: bool) -> None:
     ElementTree.fromstring(line_chart("t", "x", "y", series, log_x=log, log_y=log))
 
 

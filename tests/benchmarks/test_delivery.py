@@ -96,7 +96,7 @@ def test_models_that_kept_up_are_compared_by_what_arrived() -> None:
     assert {f"figure-8{letter}" for letter in "abcd"} <= charts.keys()
 
 
-def test_what_consoles_add_is_compared_pair_by_pair() -> None:
+def test_cost_of_consoles_is_compared_pair_by_pair() -> None:
     without = [consoles.Phase(5.0 + n, 20.0, 30.0, 0.2) for n in range(5)]
     dear = [consoles.Phase(7.0 + n, 20.0, 30.0, 0.3) for n in range(5)]
     rows = {row["what"].rpartition(": ")[2]: row for row in consoles.rows(without, dear, {"/v1/overview": 100}, 10.0)}
@@ -107,7 +107,7 @@ def test_what_consoles_add_is_compared_pair_by_pair() -> None:
     assert rows["calls of five consoles"]["by_path"] == {"/v1/overview": 2.0}
 
 
-def test_what_the_one_that_stopped_got_is_compared_exactly() -> None:
+def test_events_of_the_stopped_subscriber_are_compared_exactly() -> None:
     assert stopped.missed([0, 1, 2], 3) == 0
     assert stopped.missed([0, 2], 3) == 1
     assert stopped.missed([0, 1, 2, 3], 3) == 1
@@ -117,7 +117,7 @@ def test_what_the_one_that_stopped_got_is_compared_exactly() -> None:
     assert rows[-1]["value"] == pytest.approx(1 / 20)
 
 
-def test_frames_come_whole_however_they_are_cut() -> None:
+def test_frames_are_complete_however_they_are_split() -> None:
     texts = [b"{}", b"x" * 125, b"y" * 126, b"z" * 70_000]
     heads = [b"\x81\x02", b"\x81\x7d", b"\x81\x7e\x00\x7e", b"\x81\x7f" + (70_000).to_bytes(8)]
     data = b"".join(head + text for head, text in zip(heads, texts, strict=True))
@@ -139,7 +139,7 @@ def test_charts_of_rows_are_written_beside_the_results(tmp_path: Path) -> None:
     assert (tmp_path / "delivery" / "fanout-p99.svg").read_text().startswith("<svg")
 
 
-def test_a_process_that_ends_or_is_silent_is_told_of() -> None:
+def test_process_that_ends_or_is_silent_is_reported() -> None:
     with helper("benchmarks.delivery.sender", "nonsense") as one, pytest.raises(RuntimeError, match="has ended with 1"):
         one.hear()
     with helper("benchmarks.delivery.listeners") as one, pytest.raises(TimeoutError, match=r"waited 0\.05 s"):
@@ -162,7 +162,7 @@ run("delivery", {"fanout": workload}, True, True, Path(sys.argv[1]))
 """
 
 
-def test_who_is_told_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_stopped_process_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TOLD, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -202,7 +202,7 @@ def test_every_model_without_spark_gives_the_same_data() -> None:
             assert measure.group_memory_bytes(up.group) > 10e6
 
 
-def test_the_plain_server_delivers_what_the_gateway_would() -> None:
+def test_plain_server_delivers_the_same_as_the_gateway() -> None:
     wanted = [Wanted("gps", "cell BETWEEN 0 AND 499"), Wanted("gps", "cell BETWEEN 400 AND 999")]
     cells = [n * 7_919 % 1_000 for n in range(200)]
     due = sum(cell <= 499 for cell in cells) + sum(cell >= 400 for cell in cells)
@@ -210,7 +210,7 @@ def test_the_plain_server_delivers_what_the_gateway_would() -> None:
         assert got(up, wanted, ["gps"], 1_000, due)["total"] == due
 
 
-def test_one_that_stops_reads_on_and_websockets_count_subscriptions() -> None:
+def test_stopped_reader_resumes_and_websockets_count_subscriptions() -> None:
     with (
         gateway_alone(stopped.SERVICES) as up,
         listening(up.port, [Wanted("gps")], ids=True, small=True) as one,

@@ -78,7 +78,7 @@ def test_memory_of_a_registry_does_not_count_what_was_freed_before(monkeypatch: 
 @pytest.mark.parametrize(
     "workload", [registries.million, registries.bitmaps, registries.directory, papers.fuzzy_services]
 )
-def test_a_small_registry_is_measured(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_registry_is_measured(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SEARCHED", "KEPT", "ASKED", "FITTED"):
         monkeypatch.setattr(workloads, name, {True: 2_500})
     rows = list(workload(QUICK))

@@ -56,7 +56,7 @@ def test_results_are_one_folder_of_json_and_charts(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.usefixtures("small")
-def test_the_terminal_shows_values_targets_and_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_values_targets_and_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     done = CliRunner().invoke(app, ["bench", "matching", "--quick", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
@@ -64,18 +64,18 @@ def test_the_terminal_shows_values_targets_and_reasons(tmp_path: Path, monkeypat
         assert text in done.output
 
 
-def test_the_command_lists_the_area() -> None:
+def test_command_lists_the_area() -> None:
     assert "filters, matching" in CliRunner().invoke(app, ["bench", "--help"]).output
 
 
-def test_an_engine_or_option_that_is_not_known_is_skipped() -> None:
+def test_unknown_engine_or_option_is_skipped() -> None:
     with pytest.raises(SkippedError, match="unknown engine 'columns'"):
         harness.filled([], "columns")
     with pytest.raises(SkippedError, match="colour"):
         harness.filled([], colour="red")
 
 
-def test_a_form_of_events_that_is_refused_is_skipped() -> None:
+def test_refused_form_of_events_is_skipped() -> None:
     with pytest.raises(SkippedError, match="expected"):
         harness.speed(QUICK, harness.filled(["speed > 3"]), [object()])
 
@@ -92,11 +92,11 @@ def test_filters_are_made_once() -> None:
     assert all(a is b for a, b in zip(ten, harness.made(workload), strict=False))
 
 
-def test_a_million_is_left_out_of_quick() -> None:
+def test_quick_run_leaves_out_a_million_filters() -> None:
     assert [row["skipped"] for row in million.million(QUICK)] == ["--quick"]
 
 
-def test_a_million_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_million_filters_run_in_their_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "MILLION", replace(workloads.MILLION, count=50))
     monkeypatch.setattr(million, "LASTING_S", 0.01)
     speed, memory = million.million(Setting(quick=False))
@@ -105,7 +105,7 @@ def test_a_million_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0.01 < memory["at_start_gb"] <= memory["value"] < 2
 
 
-def test_a_million_that_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_million_filters_that_fail_or_take_too_long_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "MILLION", replace(workloads.MILLION, count=-1))
     (failed,) = million.million(Setting(quick=False))
     assert failed["skipped"].startswith("failed: ")
@@ -123,7 +123,7 @@ def test_changes_are_measured_while_batches_are_matched(monkeypatch: pytest.Monk
     assert found["value"] > 0
 
 
-def test_a_figure_has_a_line_for_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_has_a_line_for_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "BATCH", 100)
     figure = figures.Figure("f", "F", "filters", log_x=False)
     figures._by_engine(QUICK, figure, [(3, workloads.Workload("some", 3).filters())])
@@ -131,14 +131,14 @@ def test_a_figure_has_a_line_for_every_engine(monkeypatch: pytest.MonkeyPatch) -
     assert all(len(figure.series[engine]) == 1 for engine in ("scan", "tree", "counting", "columnar"))
 
 
-def test_a_peer_that_cannot_be_fetched_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unavailable_peer_gives_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(event_ruler, "JARS", tmp_path / "jars")
     with pytest.raises(event_ruler.UnavailableError, match="mvn is not installed"):
         event_ruler.time([], [], warm_up_s=0, measure_s=0, timeout_s=1)
 
 
-def test_a_client_that_fails_or_hangs_is_told_by_its_own_words() -> None:
+def test_failing_or_hanging_client_is_reported_with_its_message() -> None:
     with pytest.raises(event_ruler.UnavailableError, match="sh failed: no such thing"):
         event_ruler._run(["sh", "-c", "echo no such thing >&2; exit 3"], 10)
     with pytest.raises(event_ruler.UnavailableError, match=r"sleep did not end within 0\.05 s"):
@@ -154,14 +154,14 @@ def test_percentiles_and_medians_are_of_what_was_measured() -> None:
     assert taken.wall_s >= 0
 
 
-def test_a_large_index_is_skipped_where_the_time_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_index_is_skipped_if_time_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "HUNDRED_THOUSAND", workloads.Workload("some", 60))
     monkeypatch.setattr(large, "FIRST", 20)
     (only,) = large.hundred_thousand(Setting(quick=True, until=time.perf_counter() + 1))
     assert "--quick: it would take" in only["skipped"]
 
 
-def test_all_of_a_large_index_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_index_is_measured_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "HUNDRED_THOUSAND", workloads.Workload("some", 120))
     monkeypatch.setattr(large, "FIRST", 20)
     monkeypatch.setattr(large, "ONCE", {True: 30})

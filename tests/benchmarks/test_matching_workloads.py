@@ -25,7 +25,7 @@ SMALL = [
 ]
 
 
-def test_events_and_filters_come_from_their_seed_alone() -> None:
+def test_events_and_filters_depend_on_the_seed_only() -> None:
     again = workloads.columns(3_000, seed=51)
     assert (again.ranged == EVENTS.ranged).all()
     assert (again.vehicle == EVENTS.vehicle).all()
@@ -34,14 +34,14 @@ def test_events_and_filters_come_from_their_seed_alone() -> None:
     assert list(SMALL[2].texts()) != list(replace(SMALL[2], seed=3).texts())
 
 
-def test_a_smaller_workload_is_the_beginning_of_a_larger_one() -> None:
+def test_smaller_workload_is_a_prefix_of_a_larger_one() -> None:
     larger = list(replace(SMALL[2], count=10_010).texts())
     assert larger[:300] == list(SMALL[2].texts())
     assert larger[9_990:] == list(SMALL[2].texts(9_990, 20))
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.name)
-def test_filters_match_as_often_as_their_workload_says(workload: Workload) -> None:
+def test_filters_have_the_match_rate_of_their_workload(workload: Workload) -> None:
     batch = workloads.batch(EVENTS)
     found = float(np.mean([f.mask(batch) for f in workload.filters()]))
     assert workload.rate / 2 < found < workload.rate * 2
@@ -88,7 +88,7 @@ def rule_matches(rule: dict[str, Any], event: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("workload", SMALL[:6], ids=lambda w: w.name)
-def test_a_rule_of_the_peer_is_the_filter(workload: Workload) -> None:
+def test_rule_of_the_peer_is_equal_to_the_filter(workload: Workload) -> None:
     some = EVENTS.first(300)
     batch, plain = workloads.batch(some), workloads.dicts(some, time=int)
     for (boxes, at), each in zip(workload.places(0, 60), workload.filters(0, 60), strict=True):
@@ -96,12 +96,12 @@ def test_a_rule_of_the_peer_is_the_filter(workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("workload", SMALL[:6], ids=lambda w: w.name)
-def test_a_filter_matches_the_event_made_for_it(workload: Workload) -> None:
+def test_filter_matches_the_event_made_for_it(workload: Workload) -> None:
     for (boxes, at), each in zip(workload.places(0, 60), workload.filters(0, 60), strict=True):
         assert each.matches(boxes.event(at))
 
 
-def test_the_rate_by_numbers_is_the_rate_by_filters() -> None:
+def test_rate_by_numbers_equals_rate_by_filters() -> None:
     boxes, _ = next(SMALL[5].places())
     some = Boxes(boxes.low[:100], boxes.high[:100], boxes.vehicle[:100], boxes.pattern[:100])
     batch = workloads.batch(EVENTS)
@@ -117,7 +117,7 @@ def test_groups_of_three_shapes_match_at_their_rate_and_so_do_their_crisp_twins(
     assert len({Filter(text, SCHEMA) for text in groups.texts()}) == 100
 
 
-def test_the_first_events_are_the_first() -> None:
+def test_first_events_are_a_prefix_of_all_events() -> None:
     first = EVENTS.first(5)
     assert isinstance(first, Columns)
     assert workloads.dicts(first) == workloads.dicts(EVENTS)[:5]

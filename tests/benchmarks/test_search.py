@@ -9,7 +9,7 @@ from benchmarks.search import Found, largest
 
 
 @given(st.integers(0, 5_000), st.integers(1, 500), st.integers(1, 4_000))
-def test_it_ends_within_a_tenth_of_the_end(end: int, first: int, limit: int) -> None:
+def test_search_ends_within_a_tenth_of_the_limit(end: int, first: int, limit: int) -> None:
     tried: list[int] = []
 
     def goes(count: int) -> bool:
@@ -29,7 +29,7 @@ def test_it_ends_within_a_tenth_of_the_end(end: int, first: int, limit: int) -> 
 
 
 @given(st.integers(0, 5_000), st.integers(1, 12))
-def test_it_stops_when_its_time_is_up_and_says_what_it_knows(end: int, tries: int) -> None:
+def test_search_stops_at_its_time_limit_with_its_best_result(end: int, tries: int) -> None:
     left = iter(range(tries - 1))
     found = largest(lambda count: count <= end, 50, 10_000, lambda: next(left, None) is not None)
     assert found.tried <= tries
@@ -37,6 +37,6 @@ def test_it_stops_when_its_time_is_up_and_says_what_it_knows(end: int, tries: in
     assert found.least_bad is None or end < found.least_bad
 
 
-def test_the_first_is_tried_though_there_is_no_time() -> None:
+def test_first_trial_runs_even_without_time() -> None:
     assert largest(lambda _: True, 50, 1_000, lambda: False) == Found(50, None, 1)
     assert not Found(50, None, 1).is_sharp

@@ -15,7 +15,7 @@ runs = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=3)
 
 
 @given(runs, runs)
-def test_it_is_the_share_of_all_orders_in_which_the_first_are_as_large(more: list[float], less: list[float]) -> None:
+def test_p_value_is_the_share_of_orders_with_as_large_a_difference(more: list[float], less: list[float]) -> None:
     seen = statistics.fmean(more)
     means = [statistics.fmean(order[: len(more)]) for order in permutations([*more, *less])]
     assert by_permutation(more, less) == pytest.approx(sum(mean >= seen - 1e-9 for mean in means) / len(means))
@@ -25,7 +25,7 @@ def test_five_clearly_larger_runs_are_as_unlikely_as_they_can_be() -> None:
     assert by_permutation([21, 22, 23, 24, 25], [11, 12, 13, 14, 15]) == pytest.approx(1 / 252)
 
 
-def test_it_asks_for_more_not_for_other() -> None:
+def test_test_is_one_sided() -> None:
     assert by_permutation([1, 2, 3], [11, 12, 13]) == 1.0
     assert by_permutation([5, 5], [5, 5]) == 1.0
 
@@ -36,7 +36,7 @@ def test_runs_are_needed_on_both_sides() -> None:
 
 
 @given(st.lists(st.integers(-20, 20).map(float), min_size=1, max_size=6))
-def test_of_pairs_it_is_the_share_of_all_ways_to_change_sides(apart: list[float]) -> None:
+def test_paired_p_value_is_the_share_of_sign_changes(apart: list[float]) -> None:
     dealt = [sum(signed) for signed in product(*((each, -each) for each in apart))]
     assert by_signs(apart) == sum(each >= sum(apart) for each in dealt) / len(dealt)
 

@@ -42,7 +42,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
     return thematic.own_space(tmp_path_factory.mktemp("own") / "space")
 
 
-def test_a_perfect_ranking_is_one_and_ties_count_against_us() -> None:
+def test_perfect_ranking_is_one_and_ties_count_against_us() -> None:
     def f1(degrees: list[list[float]], relevant: list[list[bool]]) -> float:
         return best_f1(np.array(degrees), np.array(relevant))
 
@@ -51,7 +51,7 @@ def test_a_perfect_ranking_is_one_and_ties_count_against_us() -> None:
     assert f1([[0.9, 0.1], [0.3, 0.3]], [[True, False], [False, False]]) == 1  # nothing is asked of the second
 
 
-def test_one_threshold_for_all_counts_what_it_matches() -> None:
+def test_one_threshold_counts_its_matches() -> None:
     degrees, relevant = np.array([[0.9, 0.4, 0.6]]), np.array([[True, True, False]])
     assert f1_at(degrees, relevant, 0.5) == pytest.approx(0.5)
     assert f1_at(degrees, relevant, 0.3) == pytest.approx(0.8)
@@ -65,7 +65,7 @@ def test_words_are_exchanged_for_labels_of_their_concept_and_of_related_ones(tmp
     assert (found.tops, found.groups) == (("bus",), {"land transport": ("motor car",)})
 
 
-def test_what_is_no_thesaurus_is_refused_with_what_was_expected(tmp_path: Path) -> None:
+def test_invalid_thesaurus_is_refused_with_the_expected_form(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"nowhere.json can't be read: .*No such file"):
         thesaurus.load(tmp_path / "nowhere.json")
     (tmp_path / "other.json").write_text('{"words": []}')
@@ -88,18 +88,18 @@ _CAR = EUROVOC["concepts"]["1"]
         ({"1": _CAR}, "is of no use: no concept is a top term"),
     ],
 )
-def test_what_is_wrong_with_a_thesaurus_is_said(tmp_path: Path, concepts: Any, said: str) -> None:
+def test_problem_of_a_thesaurus_is_named(tmp_path: Path, concepts: Any, said: str) -> None:
     (tmp_path / "own.json").write_text(json.dumps({**EUROVOC, "concepts": concepts}))
     with pytest.raises(EnvironmentProblem, match=rf"own.json {said}"):
         thesaurus.load(tmp_path / "own.json")
 
 
-def test_of_a_type_what_was_measured_is_exchanged(own: Thesaurus) -> None:
+def test_measured_word_of_a_type_is_exchanged(own: Thesaurus) -> None:
     assert "increased sound level event" in variants_of(own, "increased noise event")
     assert variants_of(own, "room 112") == []
 
 
-def test_of_a_term_the_longest_part_that_the_thesaurus_has_is_exchanged() -> None:
+def test_longest_known_part_of_a_term_is_exchanged() -> None:
     words = Thesaurus({"light": ("lamp",), "traffic light": ("signal",), "traffic": ("cars",)}, (), {})
     assert parts_exchanged(words, "traffic light") == ["signal"]
     assert parts_exchanged(words, "red traffic light on") == ["red signal on"]
@@ -107,7 +107,7 @@ def test_of_a_term_the_longest_part_that_the_thesaurus_has_is_exchanged() -> Non
     assert parts_exchanged(words, "room 112") == []
 
 
-def test_the_same_set_is_made_each_time_and_what_is_relevant_has_every_predicate(own: Thesaurus) -> None:
+def test_set_is_reproducible_and_relevant_events_fit_every_predicate(own: Thesaurus) -> None:
     given = make(own, 60)
     assert given == make(own, 60)
     assert given != make(own, 60, seed=8)
@@ -141,7 +141,7 @@ def test_other_words_of_two_parts_share_no_value(own: Thesaurus) -> None:
     assert two != three
 
 
-def test_a_small_thesaurus_makes_what_it_can(tmp_path: Path) -> None:
+def test_small_thesaurus_yields_fewer_seeds(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(json.dumps(EUROVOC))
     small = thesaurus.load(tmp_path / "small.json")
     assert other_words(small, 1) is None
@@ -174,7 +174,7 @@ def test_degrees_among_rivals_are_those_of_the_matcher(own: Thesaurus, space: Sp
     assert degrees == pytest.approx(found, abs=1e-9)
 
 
-def test_of_two_themes_one_contains_the_other(own: Thesaurus) -> None:
+def test_one_of_two_themes_contains_the_other(own: Thesaurus) -> None:
     for many, few in ((5, 2), (2, 5), (3, 3)):
         of_filters, of_events = thematic.tags_of(own, many, few, 0)
         assert (len(of_filters), len(of_events)) == (many, few)
@@ -188,7 +188,7 @@ def test_tags_that_mean_nothing_change_nothing(own: Thesaurus, space: Space) -> 
     assert np.array_equal(given.degrees(esa_only(space), thematic.NONSENSE, thematic.NONSENSE[:1]), plain)
 
 
-def test_a_heat_map_has_a_cell_for_each_pair_of_sizes() -> None:
+def test_heat_map_has_a_cell_for_each_pair_of_sizes() -> None:
     drawn = heat_map("F1 < 1", (1, 2), {(1, 1): 0.5, (1, 2): 0.7, (2, 1): 0.6, (2, 2): 0.8}, baseline=0.6)
     assert drawn.count('rx="22"') == 2
     assert drawn.count('rx="0"') == 2

@@ -15,7 +15,7 @@ EUROVOC = {
 }
 
 
-def test_it_counts_what_is_matched(tmp_path: Path) -> None:
+def test_benchmark_counts_matches(tmp_path: Path) -> None:
     make(tmp_path / "space", CITY)
     found = measured(str(tmp_path / "space"), EUROVOC, 105, 0.9, batches=1, size=200)
     assert found.events == 200

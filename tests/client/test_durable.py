@@ -73,7 +73,7 @@ def fail_at_the_third(client: Client, id_: str) -> None:
         raise ZeroDivisionError  # the last event was not processed
 
 
-def test_processed_events_are_acknowledged_and_others_come_again(world: World) -> None:
+def test_processed_events_are_acknowledged_and_others_are_redelivered(world: World) -> None:
     world.append(10)
     with Client(world.url) as client:
         id_ = create(client)

@@ -92,7 +92,7 @@ FAULTS: dict[str, tuple[Callable[[Disk], None], Callable[[Disk], None], str]] = 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_ingest_answers_503_while_the_disk_refuses_and_delivery_goes_on(disk: Disk, tmp_path: Path, fault: str) -> None:
+def test_ingest_returns_503_while_the_disk_fails_and_delivery_continues(disk: Disk, tmp_path: Path, fault: str) -> None:
     begin, end, reason = FAULTS[fault]
     data = tmp_path / "data"
     world = World(data)

@@ -14,7 +14,7 @@ MODULES = sorted(FOLDER.rglob("*.js"))
 TEXTS = "texts.js"
 
 
-def test_the_page_and_its_modules_are_served_with_a_strict_policy(shared: httpx.Client) -> None:
+def test_page_and_modules_are_served_with_a_strict_policy(shared: httpx.Client) -> None:
     page = shared.get("/")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     for path in re.findall(r'(?:href|src)="(console/[^"]+)"', page.text):
@@ -28,7 +28,7 @@ def test_the_page_and_its_modules_are_served_with_a_strict_policy(shared: httpx.
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_what_has_not_changed_is_not_sent_again(shared: httpx.Client) -> None:
+def test_unchanged_files_get_304(shared: httpx.Client) -> None:
     tag = shared.get("/console/app.js").headers["etag"]
     again = shared.get("/console/app.js", headers={"if-none-match": tag})
     assert (again.status_code, again.content) == (304, b"")
@@ -42,7 +42,7 @@ def test_nothing_else_is_served(shared: httpx.Client, path: str) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_console_is_there_without_a_key_and_tells_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_console_without_a_key_reveals_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     world = World(tmp_path_factory.mktemp("keys"))
     world.needs_keys = True
     with world.running(), world.client() as http:
@@ -69,7 +69,7 @@ def test_every_text_is_in_one_place(module: object) -> None:
     assert said == []
 
 
-def test_every_text_that_is_named_is_there() -> None:
+def test_every_named_text_exists() -> None:
     texts = (FOLDER / TEXTS).read_text()
     for module in MODULES:
         for group, name in re.findall(r"\bt\.(\w+)(?:\.(\w+))?", module.read_text()):

@@ -48,7 +48,7 @@ def opened(page: Any, world: World, path: str) -> Any:
 # Overview ---------------------------------------------------------------------------------------
 
 
-def test_the_overview_lives_without_a_reload(page: Any, city: City) -> None:
+def test_overview_updates_without_a_reload(page: Any, city: City) -> None:
     opened(page, city, "")
     see(page, "gps_taxi", ".graph .name")
     row = page.locator("tr", has_text="gps").first
@@ -63,7 +63,7 @@ def test_the_overview_lives_without_a_reload(page: Any, city: City) -> None:
         see(page, "778/s", "tbody")
 
 
-def test_the_first_paint_waits_for_no_figures(page: Any, city: City) -> None:
+def test_first_paint_waits_for_no_figures(page: Any, city: City) -> None:
     held: list[Any] = []
     page.route("**/v1/overview", lambda route: held.append(route))
     opened(page, city, "")
@@ -76,7 +76,7 @@ def test_the_first_paint_waits_for_no_figures(page: Any, city: City) -> None:
     see(page, "3 / 3", "[data-tile=running]")
 
 
-def test_what_is_ill_comes_first(page: Any, city: City) -> None:
+def test_services_with_problems_are_first(page: Any, city: City) -> None:
     city.tell("speeding", "restarting", error="the executor was lost")
     try:
         opened(page, city, "")
@@ -111,7 +111,7 @@ def test_broken_promises_and_subscriptions_that_get_nothing_need_attention(page:
 # A service --------------------------------------------------------------------------------------
 
 
-def test_a_service_shows_what_it_is_and_what_it_keeps_of_its_promises(page: Any, city: City) -> None:
+def test_service_page_shows_definition_and_promises(page: Any, city: City) -> None:
     opened(page, city, "services/gps")
     see(page, "every record is handed on at once")
     see(page, "BETWEEN 115 AND 118", "table")
@@ -172,7 +172,7 @@ def placed(page: Any) -> dict[str, float]:
     return found
 
 
-def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> None:
+def test_drawn_area_becomes_a_predicate(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench?filter=speed %3E 1 OR vid = 'B1'")
     page.get_by_role("button", name="Map").click()
     see(page, "live", ".tail-box")
@@ -200,7 +200,7 @@ def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> Non
     assert re.fullmatch(r"\(speed > 1 OR vid = 'B1'\) AND \(longitude, latitude\) INSIDE BOX\([-\d., ]+\)", said)
 
 
-def test_an_area_of_a_filter_is_on_the_map_and_what_is_drawn_can_be_undone(page: Any, city: City) -> None:
+def test_area_of_a_filter_is_on_the_map_and_drawing_can_be_undone(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench?filter=(longitude, latitude) INSIDE BOX(116.3, 39.8, 116.5, 40)")
     page.get_by_role("button", name="Map").click()
     status = page.locator(".map [role=status]")
@@ -221,7 +221,7 @@ def test_an_area_of_a_filter_is_on_the_map_and_what_is_drawn_can_be_undone(page:
     assert use.is_disabled()
 
 
-def test_a_slider_moves_a_parameter_as_far_as_its_attribute_reaches(page: Any, city: City) -> None:
+def test_slider_moves_a_parameter_within_the_range_of_its_attribute(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench?filter=speed %3E %250 AND vid <> %251&param=40&param=B3")
     slider = page.get_by_label("Parameter 0")
     comes(page, "Number(document.querySelector('.params input[type=range]').max) > 100")  # twice the first would be 80
@@ -233,7 +233,7 @@ def test_a_slider_moves_a_parameter_as_far_as_its_attribute_reaches(page: Any, c
     assert page.get_by_label("Parameter 1").is_hidden(), "a text has none"
 
 
-def test_what_came_before_is_behind_what_comes(page: Any, city: City) -> None:
+def test_past_events_are_after_live_events(page: Any, city: City) -> None:
     held: list[Any] = []
     page.route("**/backtest**", lambda route: held.append(route))
     city.drive(1, vid="before-all")
@@ -275,7 +275,7 @@ def parsed(page: Any) -> Any:
     return see(page, "parses", ".verdict")
 
 
-def test_one_click_makes_a_subscription_of_a_filter_that_the_address_keeps(page: Any, city: City) -> None:
+def test_one_click_subscribes_with_the_filter_of_the_address(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench")
     parsed(page)
     assert page.locator(".verdict").inner_text().split("\n") == ["parses", "every event"]
@@ -314,7 +314,7 @@ def test_one_click_makes_a_subscription_of_a_filter_that_the_address_keeps(page:
         http.delete(at).raise_for_status()
 
 
-def test_a_line_is_copied_also_where_browsers_keep_the_clipboard_from_pages(page: Any, city: City) -> None:
+def test_line_is_copied_without_clipboard_permission(page: Any, city: City) -> None:
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     opened(page, city, "services/gps/workbench")
     parsed(page)
@@ -337,7 +337,7 @@ AREAS = {
 }
 
 
-def test_an_area_narrows_a_filter_however_it_is_written(page: Any, city: City) -> None:
+def test_area_narrows_a_filter_of_any_form(page: Any, city: City) -> None:
     page.goto(city.url)
     found = page.evaluate(
         "async (all) => { const { within } = await import('/console/workbench.js');"
@@ -361,7 +361,7 @@ NOT_DRAWN = [
 ]
 
 
-def test_an_area_is_read_as_it_was_written(page: Any, city: City) -> None:
+def test_written_area_is_parsed_unchanged(page: Any, city: City) -> None:
     page.goto(city.url)
     found = page.evaluate(
         "async ([drawn, none]) => { const { areaOf, predicate } = await import('/console/map.js');"
@@ -383,7 +383,7 @@ services:
 """
 
 
-def test_what_is_shown_is_what_came(page: Any, tmp_path: Path) -> None:
+def test_shown_events_are_the_received_events(page: Any, tmp_path: Path) -> None:
     moment = "2026-01-01T00:00:00.000000Z"
     event = {"_id": "odd:0:1", "_time": moment, "big": 9007199254740993, "epoch": 1767225600.5, "time": moment}
     where = {"pos": {"longitude": 8.5, "latitude": 47.4}, "a b": "x"}
@@ -477,7 +477,7 @@ def test_services_are_ranked_again_as_weights_move(page: Any, city: City) -> Non
 # Quarantine -------------------------------------------------------------------------------------
 
 
-def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> None:
+def test_refused_event_is_corrected_and_replayed(page: Any, city: City) -> None:
     opened(page, city, "quarantine")
     page.get_by_role("link", name="gps", exact=True).click()
     see(page, "speed: -1.0 violates speed >= 0")
@@ -498,7 +498,7 @@ def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> 
     see(page, "No refused events.")
 
 
-def test_what_is_refused_while_somebody_looks_is_there(page: Any, tmp_path: Path) -> None:
+def test_newly_refused_events_appear(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.refuse(1)
     with city.running():
@@ -510,7 +510,7 @@ def test_what_is_refused_while_somebody_looks_is_there(page: Any, tmp_path: Path
         page.get_by_role("button", name="speed 3").wait_for()
 
 
-def test_a_rule_that_is_chosen_while_more_is_asked_for_shows_all_of_it(page: Any, tmp_path: Path) -> None:
+def test_rule_chosen_during_a_request_shows_all_of_its_events(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.refuse(1)
     with city.running():
@@ -537,7 +537,7 @@ services:
 """
 
 
-def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_path: Path) -> None:
+def test_guest_sees_public_services_without_a_key(page: Any, tmp_path: Path) -> None:
     refused: list[str] = []
     page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
     city = City(tmp_path, PUBLIC)
@@ -617,7 +617,7 @@ def test_sign_in_and_what_a_role_may_not_do_is_not_shown(page: Any, locked: tupl
     page.get_by_role("link", name="Quarantine").first.wait_for()
 
 
-def test_what_is_copied_runs_as_it_is(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+def test_copied_commands_run_unchanged(page: Any, locked: tuple[City, dict[str, str]]) -> None:
     city, keys = locked
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{city.url}/#/services/gps/workbench")
@@ -646,7 +646,7 @@ def test_what_is_copied_runs_as_it_is(page: Any, locked: tuple[City, dict[str, s
                 running.terminate()
 
 
-def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: Path) -> None:
+def test_lost_connection_recovers_without_missed_events(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.tell_all()
     with city.running():
@@ -664,7 +664,7 @@ def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: P
         page.locator(".lost").wait_for(state="hidden")
 
 
-def test_what_is_begun_while_the_gateway_is_away_is_done_when_it_is_back(page: Any, tmp_path: Path) -> None:
+def test_actions_during_an_outage_finish_afterwards(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.tell_all()
     other, finder = page.context.new_page(), page.context.new_page()
@@ -691,7 +691,7 @@ def test_what_is_begun_while_the_gateway_is_away_is_done_when_it_is_back(page: A
         see(finder, "speeding", ".found")
 
 
-def test_a_key_that_is_revoked_ends_what_is_shown(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+def test_revoked_key_ends_the_session(page: Any, locked: tuple[City, dict[str, str]]) -> None:
     city, _ = locked
     key, secret = city.registry.create_key("for a while", "consumer")
     page.goto(f"{city.url}/#/services/gps/workbench")
@@ -711,7 +711,7 @@ HIDDEN = """(is) => {
 }"""
 
 
-def test_a_page_that_nobody_looks_at_asks_for_nothing(page: Any, city: City) -> None:
+def test_hidden_page_sends_no_requests(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench")
     until(lambda: city.counts().get("gps", {}).get("live", 0) == 1, "it to listen")
     page.evaluate(HIDDEN, True)
@@ -767,7 +767,7 @@ LONG = "\u202e\u05d0\u05d1 " + "x" * 10_000
 """Written from right to left, and without an end."""
 
 
-def test_what_is_endless_or_runs_backwards_spoils_no_page(page: Any, tmp_path: Path) -> None:
+def test_extreme_values_break_no_page(page: Any, tmp_path: Path) -> None:
     text = "streams: {s: {schema: {vid: string}}}\nservices:\n  s1:\n    from: s\n"
     city = City(tmp_path, f"{text}    description: '{LONG}'\n")
     record = json.dumps({"_id": "s:0:1", "_time": "2026-01-01T00:00:00.000000Z", "vid": LONG}).encode()
@@ -807,7 +807,7 @@ def test_very_many_services_can_be_looked_at(page: Any, tmp_path: Path) -> None:
         see(page, f"11 of {MANY}")
 
 
-def test_where_nothing_is_every_page_says_so(page: Any, tmp_path: Path) -> None:
+def test_empty_pages_say_that_they_are_empty(page: Any, tmp_path: Path) -> None:
     with City(tmp_path, "streams: {}\nservices: {}\n").running() as city:
         for path, text in {
             "": "There are no services yet",
@@ -822,7 +822,7 @@ def test_where_nothing_is_every_page_says_so(page: Any, tmp_path: Path) -> None:
             see(page, re.compile(re.escape(text)))
 
 
-def test_the_policy_keeps_out_what_is_not_ours(browser: Any, city: City) -> None:
+def test_policy_blocks_foreign_content(browser: Any, city: City) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(city.url)
@@ -939,7 +939,7 @@ CUT = """() => [...document.querySelectorAll("table.wide")]
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser: Any, busy: City, look: str) -> None:
+def test_every_page_fits_its_window_and_is_readable(browser: Any, busy: City, look: str) -> None:
     scheme, width = LOOKS[look]
     SHOTS.mkdir(parents=True, exist_ok=True)
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -965,7 +965,7 @@ def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser
     context.close()
 
 
-def test_what_is_asked_for_is_public(page: Any, city: City) -> None:
+def test_console_uses_only_the_public_api(page: Any, city: City) -> None:
     """The console is a client as any other: it asks for what the API's document names, and nothing else."""
     asked: set[str] = set()
     page.on("request", lambda request: asked.add(httpx.URL(request.url).path))
@@ -981,7 +981,7 @@ def test_what_is_asked_for_is_public(page: Any, city: City) -> None:
 # What is not everywhere --------------------------------------------------------------------------
 
 
-def test_what_words_mean_where_a_space_is_installed(page: Any, tmp_path: Path) -> None:
+def test_meaning_page_compares_words(page: Any, tmp_path: Path) -> None:
     with House(tmp_path).running() as house:
         page.goto(house.url)
         page.get_by_role("link", name="Meaning").click()

@@ -264,7 +264,7 @@ def test_filter_change_during_a_snapshot_continues_with_a_new_snapshot_behind_it
     run(work())
 
 
-def test_snapshot_of_a_full_sink_gives_its_turn_to_others_and_continues_later(
+def test_snapshot_of_a_full_sink_lets_others_read_and_continues_later(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_sender, "MAX_SNAPSHOTS", 1)

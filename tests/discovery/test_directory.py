@@ -268,7 +268,7 @@ def test_near_misses_are_shown_if_nothing_fits() -> None:
     assert actual.near[0].why == ("price IS Z(0.0, 4.0): 0.12, and must reach 0.50; price is 3",)
 
 
-def test_empty_directory_gives_a_hint() -> None:
+def test_empty_directory_returns_a_hint() -> None:
     assert hints(Directory(), attributes=["speed"]) == [
         "attributes[0]: no service has an attribute 'speed'; none has any"
     ]
@@ -316,7 +316,7 @@ def test_measured_value_counts_and_broken_promise_is_reported() -> None:
     assert directory.measured("air", 10.0) == {}
 
 
-def test_silent_service_is_lost_and_comes_back() -> None:
+def test_silent_service_is_lost_until_it_reports_again() -> None:
     directory = city()
     for second in range(3):
         directory.observe("gps", Observation(at=100.0 + second))

@@ -35,7 +35,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_subscription_examples_print_what_the_document_says(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_subscription_examples_print_the_documented_output(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     before, _ = TEXT.split("## Publishing")
     for block in blocks(before, "python"):

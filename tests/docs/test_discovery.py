@@ -23,7 +23,7 @@ def section(title: str) -> str:
     return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_the_example_finds_the_service() -> None:
+def test_example_finds_the_service() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     names: dict[str, Any] = {"Directory": Directory, "Offer": Offer, "Request": Request, "time": time}
     names |= {"service": Service("gps", ("raw",)), "output_schema": Schema({"speed": "float64", "vid": "string"})}
@@ -31,7 +31,7 @@ def test_the_example_finds_the_service() -> None:
     assert [each.name for each in names["answer"].results] == ["gps"]
 
 
-def test_the_request_can_be_read_and_has_no_other_fields() -> None:
+def test_example_request_is_valid_and_complete() -> None:
     (document,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
     request = Request.from_dict(json.loads(document))
     assert request.limits == {"availability": 0.99}

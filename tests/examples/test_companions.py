@@ -73,7 +73,7 @@ sightings_ = st.lists(
 
 
 @given(sightings_, st.integers(1, 4), st.sampled_from([0, 0.5, 2, 60]), st.integers(0, 40))
-def test_it_finds_what_the_obvious_way_finds(
+def test_companions_agree_with_the_obvious_algorithm(
     sightings: list[Sighting], together: int, within_s: float, cut: int
 ) -> None:
     batches = [batch(sightings[:cut]), batch(sightings[cut:])]
@@ -85,14 +85,14 @@ def test_no_sightings_have_no_companions() -> None:
     assert list(companions([batch([])])) == []
 
 
-def test_what_it_gives_has_the_declared_attributes() -> None:
+def test_result_has_the_declared_attributes() -> None:
     seen = batch([(f"c{n}", vid, n * 1_000_000) for n in range(3) for vid in "xy"])
     (out,) = companions([seen])
     assert out.schema.names == [*(field.name for field in ATTRIBUTES.root), "_id"]
     assert [out.schema.field(field.name).type for field in ATTRIBUTES.to_arrow()] == list(ATTRIBUTES.to_arrow().types)
 
 
-def test_the_demos_parties_are_found() -> None:
+def test_parties_of_the_demo_are_found() -> None:
     anpr, start = Anpr(vehicles=300), 1_767_225_600_000_000
     seen: list[Sighting] = []
     for second in range(600):

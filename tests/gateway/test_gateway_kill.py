@@ -107,7 +107,7 @@ class Poller:
             self.acknowledged = len(self.got)
 
 
-def test_nothing_is_lost_and_nothing_acknowledged_comes_again(tmp_path: Path) -> None:
+def test_killed_gateway_loses_and_repeats_nothing_acknowledged(tmp_path: Path) -> None:
     world = World(tmp_path)
     port = free_port()
     url = f"http://127.0.0.1:{port}"

@@ -124,7 +124,7 @@ class MatcherContract:
         matcher.remove("s2")
         assert sorted(matcher.match([{"x": 5, "y": 0}]).for_event(0)) == ["s0", "s4"]
 
-    def test_an_empty_matcher_and_an_empty_batch_match_nothing(self) -> None:
+    def test_empty_matcher_and_empty_batch_match_nothing(self) -> None:
         matcher = Matcher(Schema({"x": "int32"}), engine=self.engine)
         assert len(matcher.match([{"x": 1}])) == 0
         matcher.add("all", "")

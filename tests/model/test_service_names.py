@@ -8,7 +8,7 @@ from tidegate.model import ServiceName
 
 
 @pytest.mark.parametrize("text", ["gps", "gps@city", "gps.v2@city-1", "@city", "gps@"])
-def test_a_parsed_name_is_written_as_it_was(text: str) -> None:
+def test_parsed_name_is_written_unchanged(text: str) -> None:
     assert str(ServiceName.parse(text)) == text
 
 

@@ -18,7 +18,7 @@ from tidegate.services.quality import LATENCY_BOUNDS_S
 pytestmark = pytest.mark.spark  # needs a JDK, as Spark does
 
 
-def test_it_is_compiled_once_for_each_content_and_to_the_same_bytes(
+def test_connector_is_compiled_once_per_content_to_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -33,7 +33,7 @@ def test_it_is_compiled_once_for_each_content_and_to_the_same_bytes(
 
 
 @pytest.mark.kafka  # Maven fetches its client
-def test_a_packaged_jar_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_packaged_jar_is_preferred(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ours = {build.jar().name, build.kafka_jars()[0].name, build.loopback_jar().name}
     monkeypatch.setattr(build, "_HERE", tmp_path)
     (tmp_path / "tidegate-connector-0000.jar").touch()  # of an older content
@@ -45,13 +45,13 @@ def test_a_packaged_jar_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert sorted(tmp_path.glob("*.jar")) == packaged
 
 
-def test_no_compiler_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="there is no javac to do it: install a JDK 17 or newer"):
         build.compile_to(tmp_path / "a.jar")
 
 
-def test_what_is_in_the_way_of_real_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_connector_is_the_obstacle_to_real_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "_HERE", tmp_path / "package")
     assert build.obstacle() == "", "javac will compile it"
@@ -72,7 +72,7 @@ def test_netty_finds_what_keeps_servers_on_loopback_by_its_name_in_the_jar(tmp_p
         assert f"{name.replace('.', '/')}.class" in packed.namelist()
 
 
-def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiler_error_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "Broken.java").write_text("class Broken { int x = ; }")
     monkeypatch.setattr(build, "_SOURCES", tmp_path)
     with pytest.raises(EnvironmentProblem, match=r"does not compile with .*\n.*illegal start of expression") as caught:
@@ -88,7 +88,7 @@ def test_latencies_are_counted_by_the_same_bounds_on_both_sides() -> None:
     assert tuple(int(each) / 1e6 for each in bounds[1].split(",")) == LATENCY_BOUNDS_S
 
 
-def test_the_archive_of_classes_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_existing_archive_of_classes_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert archive.option() == ""
     archive.path().parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_the_archive_of_classes_is_used_where_it_is(monkeypatch: pytest.MonkeyPa
     assert archive.option().startswith(f"-XX:SharedArchiveFile={archive.path()} ")
 
 
-def test_a_java_that_refuses_the_archive_starts_without_it_and_says_nothing(
+def test_java_that_refuses_the_archive_starts_without_a_message(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -112,9 +112,7 @@ def test_a_java_that_refuses_the_archive_starts_without_it_and_says_nothing(
     ["import sys; open(sys.argv[1], 'w'); sys.exit(1)", "", "import signal; signal.pause()"],
     ids=["fails", "writes none", "hangs"],
 )
-def test_an_archive_that_could_not_be_made_leaves_nothing(
-    trial: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_archive_leaves_no_files(trial: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(archive, "_TRIAL", trial)
     monkeypatch.setattr(archive, "_PATIENCE_S", 1)
@@ -133,7 +131,7 @@ def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert archive.path() != before
 
 
-def test_jars_that_were_installed_anew_have_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_reinstalled_jars_have_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "spark.jar").write_bytes(b"jar")
     monkeypatch.setattr(build, "spark_jars", lambda: tmp_path)
     os.utime(tmp_path / "spark.jar", (1, 1))

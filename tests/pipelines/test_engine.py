@@ -110,7 +110,7 @@ def test_merged_filtered_judged_masked(world: MADE) -> None:
     assert again[0]["vid"] == refused[0]["vid"], "the mask hides the same value"
 
 
-def test_a_stateless_service_goes_on_where_its_output_ends(world: MADE) -> None:
+def test_stateless_service_resumes_at_the_end_of_its_output(world: MADE) -> None:
     here = world(MERGED)
     here.start("gps")
     here.append("a", [gps(n) for n in range(1, 6)])
@@ -125,7 +125,7 @@ def test_a_stateless_service_goes_on_where_its_output_ends(world: MADE) -> None:
     assert len(events) == 11
 
 
-def test_what_was_filtered_out_is_not_read_again(world: MADE, tmp_path: Path) -> None:
+def test_filtered_events_are_not_read_again(world: MADE, tmp_path: Path) -> None:
     here = world(MERGED)
     here.start("gps")
     here.append("a", [gps(n, speed=13.0) for n in range(50)])
@@ -179,7 +179,7 @@ def _late_by(here: World, name: str, before: Mapping[str, Any]) -> float:
     return (waits[1] - waits[0]) / 1e6
 
 
-def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE) -> None:
+def test_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE) -> None:
     here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
     here.append("a", [gps(n) for n in range(10)])
     here.start("slow")
@@ -192,7 +192,7 @@ def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE
     assert here.log.end("slow").generation != generation, "old cursors would point into another output"
 
 
-def test_a_service_that_starts_late_gets_all_events_since_it_was_applied(world: MADE) -> None:
+def test_late_started_service_gets_all_events_since_it_was_applied(world: MADE) -> None:
     here = world("services: {both: {from: [a, b], pipeline: [merge]}, on: {from: both}}")
     here.append("a", [gps(n) for n in range(10)])
     begins, begins_on = here.ends("both"), here.ends("on")
@@ -210,7 +210,7 @@ def test_a_service_that_starts_late_gets_all_events_since_it_was_applied(world: 
     assert sorted(e["speed"] for e in here.await_events("both", 4)) == [10.0, 11.0, 12.0, 13.0], "nothing twice"
 
 
-def test_a_service_that_needs_more_slots_than_there_are_takes_none_from_others(world: MADE) -> None:
+def test_service_with_too_many_tasks_takes_no_slots_of_others(world: MADE) -> None:
     here = world(
         """
   wide: {schema: {vid: string, speed: float64, time: timestamp}, event_time: time, partitions: 200}
@@ -226,7 +226,7 @@ services: {slow: {from: wide}, other: {from: a}}
     assert len(here.await_events("other", 1)) == 1
 
 
-def test_a_new_version_goes_on_where_the_old_one_was(world: MADE) -> None:
+def test_new_version_resumes_where_the_old_one_ended(world: MADE) -> None:
     here = world(
         """
 services:
@@ -248,7 +248,7 @@ services:
     assert [e["n"] for e in here.await_events("counted", 5)] == [1, 2, 3, 4, 5], "its state goes on"
 
 
-def test_a_service_on_a_service(world: MADE) -> None:
+def test_service_reads_another_service(world: MADE) -> None:
     here = world(
         """
 services:
@@ -315,7 +315,7 @@ services:
     assert len(events) == 6
 
 
-def test_a_service_that_is_told_to_fail_says_why(world: MADE) -> None:
+def test_service_with_on_violation_fail_reports_the_reason(world: MADE) -> None:
     here = world('services: {gps: {from: a, constraints: {speed: "< 100"}, on_violation: fail}}')
     job = here.start("gps")
     here.append("a", [gps(1), gps(200)])
@@ -346,7 +346,7 @@ services:
     assert here.events("dropped.quarantine") == []
 
 
-def test_a_filter_that_python_evaluates_goes_on_where_its_output_ends(world: MADE) -> None:
+def test_filter_in_python_resumes_at_the_end_of_its_output(world: MADE) -> None:
     here = world("""services: {near: {from: a, pipeline: [{filter: "vid MATCH '(V[0-9])+' AND speed > 0"}]}}""")
     job = here.start("near")
     assert (job.compiled.plan.mode, job.compiled.plan.keyed) == ("micro-batch", False)

@@ -170,7 +170,7 @@ def test_without_a_value_every_predicate_is_unknown(spark: SparkSession) -> None
         "vid MATCH '(a|b)*' AND i64 > 0 OR pos.x IS S(0, 1)",
     ],
 )
-def test_what_is_not_native_runs_over_arrow(frame: DataFrame, events: list[dict[str, Any]], text: str) -> None:
+def test_filter_without_native_form_runs_over_arrow(frame: DataFrame, events: list[dict[str, Any]], text: str) -> None:
     made = Filter(text, WIDE)
     with pytest.raises(FilterNotNative, match="as a Spark column expected"):
         truth(made)
@@ -178,7 +178,7 @@ def test_what_is_not_native_runs_over_arrow(frame: DataFrame, events: list[dict[
     assert kept == {n for n, event in enumerate(events) if made.matches(event)}
 
 
-def test_a_filter_without_a_schema_takes_the_frames(frame: DataFrame, events: list[dict[str, Any]]) -> None:
+def test_filter_without_a_schema_uses_that_of_the_frame(frame: DataFrame, events: list[dict[str, Any]]) -> None:
     untyped, typed = Filter("f64 > 0.5 AND kind >= 'GREEN'"), Filter("f64 > 0.5 AND kind >= 'GREEN'", WIDE)
     assert where(frame, untyped).count() == sum(map(typed.matches, events))
     with pytest.raises(FilterNotNative, match="a schema: Spark's columns have types"):
@@ -192,7 +192,7 @@ def test_schemas_survive_spark(frame: DataFrame) -> None:
     assert types.from_spark(reread) == WIDE
 
 
-def test_a_foreign_spark_schema_is_read_by_its_types() -> None:
+def test_foreign_spark_schema_is_converted_by_its_types() -> None:
     from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 
     from tidegate import SchemaError

@@ -21,15 +21,15 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     MERGED,
     STREAMS,
     gps,
-    test_a_filter_that_python_evaluates_goes_on_where_its_output_ends,
-    test_a_new_service_begins_now_and_with_backfill_at_the_beginning,
-    test_a_service_on_a_service,
-    test_a_service_that_starts_late_gets_all_events_since_it_was_applied,
-    test_a_stateless_service_goes_on_where_its_output_ends,
+    test_filter_in_python_resumes_at_the_end_of_its_output,
     test_final_values_once_each_after_a_restart,
     test_flagged_and_dropped,
+    test_late_started_service_gets_all_events_since_it_was_applied,
     test_latency_includes_the_wait_in_the_log_and_processing_does_not,
     test_merged_filtered_judged_masked,
+    test_new_service_begins_now_and_with_backfill_at_the_beginning,
+    test_service_reads_another_service,
+    test_stateless_service_resumes_at_the_end_of_its_output,
     test_updates_of_a_window_after_a_restart,
 )
 from tidegate.logs import KafkaLog
@@ -88,7 +88,7 @@ def raw(here: World, stream: str) -> list[bytes]:
     return found
 
 
-def test_a_restart_writes_nothing_twice(world: MADE) -> None:
+def test_restart_writes_nothing_twice(world: MADE) -> None:
     here = world(MERGED)
     for restart in range(3):
         here.start("gps")
@@ -101,7 +101,7 @@ def test_a_restart_writes_nothing_twice(world: MADE) -> None:
     assert len(raw(here, "gps.quarantine")) == 6
 
 
-def test_what_was_filtered_out_is_not_read_again(world: MADE) -> None:
+def test_filtered_events_are_not_read_again(world: MADE) -> None:
     from tidegate.pipelines.kafka import KafkaStreams
 
     here = world(MERGED)
@@ -118,7 +118,7 @@ def test_what_was_filtered_out_is_not_read_again(world: MADE) -> None:
     assert here.engine.metrics("gps")["read"] == before + 1
 
 
-def test_a_source_that_was_silent_for_long_is_still_found(world: MADE) -> None:
+def test_source_that_was_silent_for_long_is_still_found(world: MADE) -> None:
     here = world(MERGED)
     here.start("gps")
     here.append("b", [gps(1)])
@@ -132,7 +132,7 @@ def test_a_source_that_was_silent_for_long_is_still_found(world: MADE) -> None:
     assert len(raw(here, "gps")) == 302
 
 
-def test_a_partition_that_comes_later_is_read_after_a_restart(world: MADE) -> None:
+def test_added_partition_is_read_after_a_restart(world: MADE) -> None:
     here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
     here.start("slow")
     here.append("a", [gps(1)])
@@ -167,7 +167,7 @@ services:
     assert len(raw(here, "kmh")) == 6
 
 
-def test_a_record_that_is_too_long_ends_its_service_and_no_other(world: MADE) -> None:
+def test_too_long_record_ends_only_its_service(world: MADE) -> None:
     here = world(
         """
 services:

@@ -64,7 +64,7 @@ def test_matched_in_spark_as_one_by_one(spark: SparkSession) -> None:
     assert found == pytest.approx(expected)
 
 
-def test_a_filter_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
+def test_filter_matches_past_events(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines.backtest import backtest
 
     here = World(spark, tmp_path, "streams: {a: {schema: {n: int64, speed: 'float64?', vid: string}}}")
@@ -84,7 +84,7 @@ def test_a_filter_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
     here.close()
 
 
-def test_a_filter_by_meaning_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
+def test_filter_by_meaning_matches_past_events(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines.backtest import backtest
     from tidegate.pipelines.matching import match
 
@@ -108,7 +108,7 @@ def test_a_filter_by_meaning_over_the_past(spark: SparkSession, tmp_path: Path) 
     here.close()
 
 
-def test_the_companions_of_the_paper(spark: SparkSession, tmp_path: Path) -> None:
+def test_companions_of_the_paper_are_found(spark: SparkSession, tmp_path: Path) -> None:
     here = World(
         spark,
         tmp_path,

@@ -47,7 +47,7 @@ def say(script: Path, *lines: str) -> None:
     script.chmod(0o755)
 
 
-def test_what_pyspark_has_is_left_out_and_maven_is_asked_once(mvn: Path, tmp_path: Path) -> None:
+def test_jars_of_pyspark_are_left_out_and_maven_is_called_once(mvn: Path, tmp_path: Path) -> None:
     for _ in range(2):
         assert [jar.name for jar in kafka_jars(tmp_path / "cache")] == list(BROUGHT[:1])
     (call,) = (mvn.parent / "calls").read_text().splitlines()
@@ -55,13 +55,13 @@ def test_what_pyspark_has_is_left_out_and_maven_is_asked_once(mvn: Path, tmp_pat
     assert [found.name for found in (tmp_path / "cache").iterdir()] == ["kafka-clients-3.9.2"]
 
 
-def test_a_cache_may_be_named_from_here(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_cache_folder_works(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     say(mvn, "cd $(dirname $4); mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT))  # as Maven does
     monkeypatch.chdir(tmp_path)
     assert len(fetch("a:b:1", Path("cache"))) == len(BROUGHT)
 
 
-def test_a_failure_is_told_and_leaves_nothing(mvn: Path, tmp_path: Path) -> None:
+def test_failure_is_reported_and_leaves_no_files(mvn: Path, tmp_path: Path) -> None:
     error = "[ERROR] Could not find artifact a:b:jar:1 -> [Help 1]"
     say(mvn, "mkdir -p $into; touch $into/half.jar", f"echo '{error}'; echo '[ERROR] more'; exit 1")
     with pytest.raises(EnvironmentProblem, match=r"^Maven can't fetch a:b:1: Could not find artifact a:b:jar:1$"):
@@ -69,14 +69,14 @@ def test_a_failure_is_told_and_leaves_nothing(mvn: Path, tmp_path: Path) -> None
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_maven_that_hangs_is_ended(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_maven_is_stopped(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maven, "FETCH_TIMEOUT_S", 0.05)
     say(mvn, "exec sleep 60")
     with pytest.raises(EnvironmentProblem, match=r"^Maven did not fetch a:b:1 within 0\.05 s$"):
         fetch("a:b:1", tmp_path / "cache")
 
 
-def test_without_maven_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_maven_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match=r"a:b:1 is fetched by Maven, and 'mvn' is not there: install it, or"):
         fetch("a:b:1", tmp_path / "cache")
@@ -102,7 +102,7 @@ def test_kafkas_client_can_be_fetched_and_ours_compiles_over_it(
         assert not {*packed.namelist()} & {*log.namelist()}
 
 
-def test_an_altered_jar_is_refused_and_not_kept(mvn: Path, tmp_path: Path) -> None:
+def test_altered_jar_is_refused_and_not_cached(mvn: Path, tmp_path: Path) -> None:
     say(mvn, "mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT), f"echo altered > $into/{BROUGHT[0]}")
     with pytest.raises(
         EnvironmentProblem, match=rf"^{BROUGHT[0]} of a:b:1 has SHA-256 .*, expected {EMPTY}: it is not"
@@ -111,7 +111,7 @@ def test_an_altered_jar_is_refused_and_not_kept(mvn: Path, tmp_path: Path) -> No
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_jar_that_nobody_pinned_is_refused(mvn: Path, tmp_path: Path) -> None:
+def test_jar_without_a_pinned_checksum_is_refused(mvn: Path, tmp_path: Path) -> None:
     say(mvn, "mkdir -p $into; touch $into/stranger-1.0.jar")
     with pytest.raises(
         EnvironmentProblem, match=r"^stranger-1\.0\.jar, which Maven brought for a:b:1, has no checksum"
@@ -119,7 +119,7 @@ def test_a_jar_that_nobody_pinned_is_refused(mvn: Path, tmp_path: Path) -> None:
         fetch("a:b:1", tmp_path / "cache")
 
 
-def test_a_jar_that_was_altered_in_the_cache_is_refused(mvn: Path, tmp_path: Path) -> None:
+def test_jar_altered_in_the_cache_is_refused(mvn: Path, tmp_path: Path) -> None:
     jar = fetch("a:b:1", tmp_path / "cache")[1]
     jar.write_text("altered")
     with pytest.raises(

@@ -180,7 +180,7 @@ def rows(spark: SparkSession) -> dict[str, Written]:
 
 
 @pytest.mark.parametrize("line", GIVEN)
-def test_records_are_accepted_and_refused_as_the_model_says(rows: dict[str, Written], line: str) -> None:
+def test_spark_accepts_and_refuses_the_records_of_the_model(rows: dict[str, Written], line: str) -> None:
     row, expected = rows[line], obvious.read(line, TYPES)
     assert row.verdict == ("quarantine" if expected is None else "pass"), row.text
     body = row.body
@@ -194,7 +194,7 @@ def test_records_are_accepted_and_refused_as_the_model_says(rows: dict[str, Writ
     assert body == {"_time": body["_time"], **expected}
 
 
-def test_where_the_reader_and_the_model_differ(rows: dict[str, Written]) -> None:
+def test_documented_differences_of_reader_and_model(rows: dict[str, Written]) -> None:
     for line, expected in LENIENT.items():
         assert rows[line].verdict == "pass", line
         assert {name: rows[line].body[name] for name in expected} == expected
@@ -289,7 +289,7 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-def test_every_function_on_spark_is_what_it_is_in_python(spark: SparkSession) -> None:
+def test_functions_have_equal_results_in_spark_and_python(spark: SparkSession) -> None:
     exact: list[str] = []
     close: list[str] = []
     for name, overloads in FUNCTIONS.items():
@@ -423,7 +423,7 @@ def test_aggregated_in_time_windows(spark: SparkSession, length: int, slide: int
         )
 
 
-def test_the_whole_event_that_holds_the_extreme(spark: SparkSession) -> None:
+def test_aggregate_returns_the_whole_event_with_the_extreme(spark: SparkSession) -> None:
     events = some(150)
     for function, pick, name in (("min", min, "e"), ("max", max, "u")):
         pipeline = f"{{aggregate: {{{function}: {name}, count: c, by: [k], window: {{length: 20s}}}}}}"
@@ -546,7 +546,7 @@ def test_enriched(spark: SparkSession, tmp_path: Path, write: Any, required: boo
     assert [(row.id, {n: row.body[n] for n in (*attributes(events[0]), "road", "lanes")}) for row in found] == expected
 
 
-def test_a_table_without_a_column_or_with_a_word_for_a_number(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_with_a_missing_column_or_wrong_type_is_handled(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "roads.csv"
     path.write_text("k, lanes\nx,many\n%,3\n")
     columns = "schema: {k: string, lanes: int32?}"
@@ -724,7 +724,7 @@ def test_ids_from_upstream_are_hashed_where_an_attribute_is_masked(spark: SparkS
     assert second.id == "a:0:1", "this id only says where the event is"
 
 
-def test_a_masked_event_time_does_not_leave_as_the_time(spark: SparkSession) -> None:
+def test_masked_event_time_is_not_written_as_the_time(spark: SparkSession) -> None:
     (row,) = run(spark, service("", ", mask: {time: drop, k: {truncate: 2}}"), a=[{"k": "wxyz", "time": moment(5)}])
     assert row.has("_time", "k") == (timestamps.to_text(START), "wx")
     assert "time" not in row.body
@@ -799,7 +799,7 @@ def test_deduplicated_by_attributes_within_a_time(spark: SparkSession, tmp_path:
     assert sorted(row.id for row in found) == sorted(firsts.values())
 
 
-def test_an_extreme_across_windows_that_is_no_number(spark: SparkSession, tmp_path: Path) -> None:
+def test_extreme_across_windows_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
     values = [math.nan, 1.0, math.inf, -math.inf]
     given: Lines = [{"f": f, "time": moment(1)} for f in values] + [{"f": 0.0, "time": moment(100)}]
     text = service("{incremental: {min: {f: least}, max: {f: most}, count: {f: c}, window: {length: 10s}}}")

@@ -15,10 +15,10 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     STREAMS,
     gps,
     moment,
-    test_a_service_that_is_told_to_fail_says_why,
-    test_a_service_that_starts_late_gets_all_events_since_it_was_applied,
+    test_filtered_events_are_not_read_again,
+    test_late_started_service_gets_all_events_since_it_was_applied,
     test_merged_filtered_judged_masked,
-    test_what_was_filtered_out_is_not_read_again,
+    test_service_with_on_violation_fail_reports_the_reason,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ services:
     assert found["latency_micros"] > 0
 
 
-def test_a_state_of_another_mode_begins_anew_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_state_of_another_mode_is_discarded_and_reading_continues(spark: SparkSession, tmp_path: Path) -> None:
     text = STREAMS + "services: {ever: {from: a, pipeline: [{incremental: {count: n}}]}}"
     for plain in (False, True):
         here = World(spark, tmp_path, text, plain=plain)
@@ -119,7 +119,7 @@ def test_windows_have_the_same_ids_and_values_in_either_mode(spark: SparkSession
     assert len(found[0]) == 5
 
 
-def test_either_goes_on_where_the_other_ended(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_implementation_resumes_where_the_other_ended(spark: SparkSession, tmp_path: Path) -> None:
     for turn, plain in enumerate((False, True, False)):
         here = World(spark, tmp_path, STREAMS + BOTH, plain=plain)
         try:

@@ -45,7 +45,7 @@ class Written:
         return Partition(self.folder / stream / partition).read(None, 1_000).records
 
 
-def test_each_verdict_has_its_place(tmp_path: Path) -> None:
+def test_each_verdict_goes_to_its_stream(tmp_path: Path) -> None:
     here = Written(tmp_path)
     verdicts = ("pass", "flag", "quarantine", "drop", "pass")
     here.write(*({"verdict": verdict, "revision": n, "id": f"{n}"} for n, verdict in enumerate(verdicts)))
@@ -55,7 +55,7 @@ def test_each_verdict_has_its_place(tmp_path: Path) -> None:
     assert [found[name] for name in ("written", "flagged", "quarantined", "dropped")] == [3, 1, 1, 1]
 
 
-def test_what_is_before_a_failure_is_written(tmp_path: Path) -> None:
+def test_rows_before_a_failure_are_written(tmp_path: Path) -> None:
     here = Written(tmp_path)
     with pytest.raises(ConstraintViolated, match=r"told to fail: n: 5 violates n < 3 in event x$"):
         here.write({}, {"verdict": "fail", "revision": 1, "body": "n: 5 violates n < 3 in event x"}, {"revision": 2})
@@ -89,7 +89,7 @@ def test_keys_are_known_by_their_last_revision(tmp_path: Path) -> None:
     assert len(third.records(partition="0")) == 4, "what another version wrote does not count"
 
 
-def test_a_reader_takes_no_more_than_it_may_and_whole_records(tmp_path: Path) -> None:
+def test_reader_respects_its_limit_and_returns_complete_records(tmp_path: Path) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     folder = tmp_path / "a"
@@ -111,7 +111,7 @@ def test_a_reader_takes_no_more_than_it_may_and_whole_records(tmp_path: Path) ->
     ]
 
 
-def test_where_to_go_on_is_the_later_of_mark_and_last_record(tmp_path: Path) -> None:
+def test_resume_offset_is_the_later_of_mark_and_last_record(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "a.0"
     assert resume(folder) is None
     here = Written(tmp_path)
@@ -123,7 +123,7 @@ def test_where_to_go_on_is_the_later_of_mark_and_last_record(tmp_path: Path) -> 
     assert resume(folder) == 90
 
 
-def test_the_plan_names_what_is_in_the_way_first() -> None:
+def test_plan_names_the_missing_connector_first() -> None:
     definitions = loads(
         """
 streams: {a: {schema: {n: int64, time: timestamp}, event_time: time}}

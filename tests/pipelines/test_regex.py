@@ -60,7 +60,7 @@ def test_safe_patterns_are_written_for_java(pattern: str, body: str) -> None:
         "[a",
     ],
 )
-def test_what_java_may_not_run_is_refused(pattern: str) -> None:
+def test_pattern_that_is_unsafe_in_java_is_refused(pattern: str) -> None:
     assert to_java(pattern) is None
 
 

@@ -11,7 +11,7 @@ from tidegate.pipelines.runner import Runner
 from tidegate.registry import SqliteRegistry
 
 
-def test_without_services_it_is_ready_as_soon_as_it_has_looked(tmp_path: Path) -> None:
+def test_runner_without_services_is_ready_after_the_first_step(tmp_path: Path) -> None:
     registry, log = SqliteRegistry(tmp_path / "registry.sqlite"), SegmentLog(tmp_path / "log")
     runner = Runner(registry, log, cast(Engine, None))  # nobody is asked to start anything
     before = runner.is_ready

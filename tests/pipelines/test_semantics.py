@@ -113,7 +113,7 @@ def test_spark_and_the_plain_builder_make_the_same_space(spark: SparkSession, tm
 
 
 @pytest.mark.usefixtures("small_splits")
-def test_a_dump_in_bzip2_is_read_in_several_splits(spark: SparkSession, tmp_path: Path) -> None:
+def test_bzip2_dump_is_read_in_several_splits(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
     write_dump(tmp_path / "dump.xml.bz2", 700)
@@ -122,7 +122,7 @@ def test_a_dump_in_bzip2_is_read_in_several_splits(spark: SparkSession, tmp_path
 
 
 @pytest.mark.usefixtures("small_splits")
-def test_a_build_on_spark_that_failed_goes_on_from_what_it_finished(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_build_resumes_after_finished_parts(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
     corpus = tmp_path / "texts"
@@ -143,7 +143,7 @@ def test_a_build_on_spark_that_failed_goes_on_from_what_it_finished(spark: Spark
     same(tmp_path / "space", tmp_path / "plain")
 
 
-def test_a_dump_that_is_cut_short_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_truncated_dump_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
     path = tmp_path / "dump.xml"
@@ -160,7 +160,7 @@ def test_a_dump_that_is_cut_short_says_so(spark: SparkSession, tmp_path: Path) -
         semantics.build(spark, path, tmp_path / "space", parameters=Parameters(1, 1))
 
 
-def test_the_command_builds_on_a_spark_of_its_own(tmp_path: Path) -> None:
+def test_command_builds_with_its_own_spark(tmp_path: Path) -> None:
     corpus, out = tmp_path / "corpus.parquet", tmp_path / "space"
     write_corpus(corpus, 60)
     command = [sys.executable, "-m", "tidegate", "semantics", "build", str(corpus), "-o", str(out), "--spark"]
@@ -172,7 +172,7 @@ def test_the_command_builds_on_a_spark_of_its_own(tmp_path: Path) -> None:
     assert (out / "space.json").read_bytes() == (tmp_path / "plain" / "space.json").read_bytes()
 
 
-def test_a_folder_of_files_is_read_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_a_folder_are_read_by_name(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate import Space
     from tidegate.pipelines import semantics
 
@@ -187,7 +187,7 @@ def test_a_folder_of_files_is_read_by_their_names(spark: SparkSession, tmp_path:
     assert found.documents.tolist() == [1]
 
 
-def test_what_is_no_corpus_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_invalid_corpus_is_named(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
     with pytest.raises(SpaceError, match=r"none does not exist: expected a folder"):

@@ -136,7 +136,7 @@ def test_new_versions_go_on_with_open_windows(session: SparkSession, tmp_path: P
         world.close()
 
 
-def test_new_version_with_another_input_goes_on_with_open_windows(world: World) -> None:
+def test_new_version_with_another_input_keeps_open_windows(world: World) -> None:
     begin_window(world)
     world.append("b", [event(2, 100)])
     settings = "count: c, sum: {n: total}, by: [vid], window: {length: 10s}"
@@ -147,7 +147,7 @@ def test_new_version_with_another_input_goes_on_with_open_windows(world: World) 
     assert {each["vid"]: each["total"] for each in found} == {"x": 1025, "y": 11}, "b is read from now on"
 
 
-def test_new_version_that_lost_an_input_goes_on_with_open_windows(world: World) -> None:
+def test_new_version_without_an_input_keeps_open_windows(world: World) -> None:
     settings = "count: c, by: [vid], window: {length: 10s}"
     both = aggregate(settings, rest="from: [a, b]", before="merge, ")
     world.definitions = loads(f"{STREAMS}services: {{out: {both}}}")
@@ -162,7 +162,7 @@ def test_new_version_that_lost_an_input_goes_on_with_open_windows(world: World) 
     assert found["c"] == 3
 
 
-def test_state_with_another_window_starts_anew_where_the_version_before_ended(world: World) -> None:
+def test_changed_window_starts_with_an_empty_state_where_the_previous_version_ended(world: World) -> None:
     begin_window(world)
     change(world, aggregate("count: c, by: [vid], window: {length: 20s}"))
     world.append("a", [event(4), event(30)])
@@ -170,7 +170,7 @@ def test_state_with_another_window_starts_anew_where_the_version_before_ended(wo
     assert (found["vid"], found["c"]) == ("x", 1)
 
 
-def test_third_version_goes_on_with_the_state_that_the_first_began(world: World) -> None:
+def test_third_version_keeps_the_state_of_the_first(world: World) -> None:
     begin_window(world)
     settings = "count: c, by: [vid], window: {length: 10s}"
     change(world, aggregate(settings))
@@ -181,7 +181,7 @@ def test_third_version_goes_on_with_the_state_that_the_first_began(world: World)
     assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 1}
 
 
-def test_state_goes_on_in_a_folder_that_was_moved(world: World, session: SparkSession, tmp_path: Path) -> None:
+def test_state_continues_in_a_moved_folder(world: World, session: SparkSession, tmp_path: Path) -> None:
     begin_window(world)
     world.log.close()
     shutil.copytree(tmp_path, tmp_path / "moved", ignore=shutil.ignore_patterns("moved"))

@@ -92,6 +92,6 @@ def test_unchanged_streams_are_the_same(judge: Judge) -> None:
 
 
 @given(body=mutated())
-def test_mutated_stream_is_refused_or_read_as_it_is(judge: Judge, body: bytes) -> None:
+def test_mutated_stream_is_refused_or_read_unchanged(judge: Judge, body: bytes) -> None:
     answer = judge.ask(body)
     assert answer in ("refused", "same")

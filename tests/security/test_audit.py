@@ -197,7 +197,7 @@ def test_admin_reads_the_audit_log_over_sse_as_it_grows(world: World) -> None:
         ("admin", ["gps"]),
     ],
 )
-def test_nobody_but_an_admin_of_all_reads_it(world: World, role: Role, services: list[str] | None) -> None:
+def test_only_an_admin_of_all_reads_the_audit_log(world: World, role: Role, services: list[str] | None) -> None:
     with client(world, key(world, role, services=services)) as http:
         for path in (
             AUDIT,
@@ -214,7 +214,7 @@ def test_nobody_but_an_admin_of_all_reads_it(world: World, role: Role, services:
         assert http.put("/v1/services/stolen", json=stolen).status_code in (403, 422)
 
 
-def test_nobody_writes_into_it(world: World) -> None:
+def test_no_caller_may_write_to_the_audit_log(world: World) -> None:
     forged = {"action": "key.create", "result": "ok", "time": "2026-01-01T00:00:00Z"}
     stream = {"schema": {"action": "string", "time": "timestamp"}, "event_time": "time"}
     with client(world, key(world, "admin")) as http:
@@ -275,7 +275,7 @@ def test_caller_does_not_choose_the_address_that_is_recorded(world: World) -> No
     assert {each["address"] for each in about(world, "sign-in")} == {"127.0.0.1"}
 
 
-def test_proxy_that_the_profile_names_says_who_it_serves(tmp_path: Path) -> None:
+def test_listed_proxy_states_the_address_of_its_client(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.needs_keys = True
     world.access = AccessSettings(proxies=("127.0.0.1",))
@@ -382,7 +382,7 @@ def test_log_that_fails_loses_no_record_when_it_is_back(tmp_path: Path) -> None:
     asyncio.run(_lose_and_regain_the_log(tmp_path))
 
 
-def test_two_processes_over_one_log_write_parts_of_their_own(tmp_path: Path) -> None:
+def test_two_processes_over_one_log_write_different_partitions(tmp_path: Path) -> None:
     first, second = Slot(tmp_path), Slot(tmp_path)
     first.take()
     second.take()

@@ -183,7 +183,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_definition_that_takes_long_delays_nobody(target: Target, name: str) -> None:
+def test_slow_definition_delays_no_other_caller(target: Target, name: str) -> None:
     body = DOCUMENTS[name]().encode()
     assert len(body) <= 1024 * 1024
     path = "/v1/services/mine" if body.startswith(b'{"from"') else "/v1/streams/mine"
@@ -191,7 +191,7 @@ def test_definition_that_takes_long_delays_nobody(target: Target, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["a JSON list of numbers", "many unknown keys", "YAML merges"])
-def test_service_file_that_takes_long_delays_nobody(target: Target, name: str) -> None:
+def test_slow_service_file_delays_no_other_caller(target: Target, name: str) -> None:
     need_refusal(target, DOCUMENTS[name]().encode(), "POST", "/v1/apply")
 
 
@@ -206,7 +206,7 @@ def need_refusal(target: Target, body: bytes, method: str, path: str) -> None:
     assert found.longest_s < MAX_DELAY_S
 
 
-def test_largest_definitions_that_are_taken_delay_nobody(target: Target) -> None:
+def test_largest_accepted_definitions_delay_no_other_caller(target: Target) -> None:
     fields = {f"k{n}": "string" for n in range(4_900)}
     stream = {"schema": fields}
     service = {"from": "gps_taxi", "pipeline": [{"filter": "speed > 1"}] * 2_400}
@@ -236,7 +236,7 @@ def test_largest_definitions_that_are_taken_delay_nobody(target: Target) -> None
         ("YAML aliases", "it has more than 100000 values, aliases counted"),
     ],
 )
-def test_refused_definition_says_what_to_do(target: Target, name: str, expected: str) -> None:
+def test_refused_definition_names_the_remedy(target: Target, name: str, expected: str) -> None:
     with target.client("mallory") as http:
         answer = http.put("/v1/streams/mine", content=DOCUMENTS[name]())
     assert expected in answer.json()["detail"]
@@ -302,7 +302,7 @@ CALLS: dict[str, Callable[[httpx.Client], httpx.Response]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_that_takes_long_delays_nobody(target: Target, name: str) -> None:
+def test_slow_call_delays_no_other_caller(target: Target, name: str) -> None:
     with target.client("mallory") as http, pulse(target) as found:
         begun = time.monotonic()
         answer = CALLS[name](http)
@@ -330,7 +330,7 @@ def test_call_that_takes_long_delays_nobody(target: Target, name: str) -> None:
     ],
     ids=["filter", "param", "select", "names", "cursor", "from", "latest", "every", "key", "format"],
 )
-def test_long_query_is_refused_and_delays_nobody(target: Target, query: dict[str, str]) -> None:
+def test_long_query_is_refused_and_delays_no_other_caller(target: Target, query: dict[str, str]) -> None:
     with target.client("alice") as http, pulse(target) as found:
         answer = http.get("/v1/services/gps/events", params=query)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
@@ -349,7 +349,7 @@ def test_compressed_body_is_refused_unread(target: Target, coding: str) -> None:
     assert found.longest_s < MAX_DELAY_S
 
 
-def test_large_socket_messages_delay_nobody(target: Target) -> None:
+def test_large_socket_messages_delay_no_other_caller(target: Target) -> None:
     address = target.running.url.replace("http", "ws") + "/v1/events"
     subscribe = {"op": "subscribe", "id": "a", "service": "gps"}
     messages = [
@@ -384,7 +384,7 @@ HEAVY = "- a\n" * 5_000
 """A body that takes a quarter of a second to refuse."""
 
 
-def test_heavy_calls_of_one_caller_delay_nobodys_sign_in(target: Target) -> None:
+def test_heavy_calls_of_one_caller_delay_no_sign_in(target: Target) -> None:
     """Sixty calls at once: few run, some wait, the rest get 429; whoever comes with a new key is let in at once."""
     with closing(options.home(str(target.running.data)).registry()) as registry:
         fresh = [registry.create_key(f"fresh-{n}", "consumer")[1] for n in range(20)]

@@ -173,7 +173,7 @@ def test_one_address_has_few_connections_that_wait(target: Target) -> None:
     assert target.metric('tidegate_connections_closed_total{reason="address"}') - before >= 30
 
 
-def test_flood_from_many_addresses_keeps_nobody_out(target: Target) -> None:
+def test_flood_from_many_addresses_keeps_no_other_caller_out(target: Target) -> None:
     """All places are taken by connections that wait: who listens goes on, and who comes anew is answered."""
     stream = {"accept": "text/event-stream"}
     with (
@@ -287,6 +287,6 @@ def test_head_that_is_too_large_or_no_http_is_refused(target: Target, data: byte
         ([], "limits: expected a map with connections, connections_per_address"),
     ],
 )
-def test_profile_says_what_is_wrong_with_limits(limits: object, expected: str) -> None:
+def test_bad_limits_in_a_profile_are_reported(limits: object, expected: str) -> None:
     with pytest.raises(EnvironmentProblem, match=re.escape(f"city.yaml: {expected}")):
         read_limits(limits, "city.yaml")

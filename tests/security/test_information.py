@@ -142,7 +142,7 @@ def test_hashed_ids_in_webhooks(city: City, service: str) -> None:
 
 
 @pytest.mark.parametrize("service", DERIVED)
-def test_no_question_tells_a_hidden_id(city: City, service: str) -> None:
+def test_no_query_reveals_a_hidden_id(city: City, service: str) -> None:
     filter_ = f"_id LIKE '{SECRET}%'"
     answer = city.ask("citizen", f"/v1/services/{service}/events", params={**BEGINNING, "filter": filter_})
     assert (answer.status_code, "unknown field '_id'" in answer.text) == (400, True)
@@ -320,7 +320,7 @@ def test_metrics_have_a_port_of_their_own_where_the_profile_names_one(tmp_path: 
 
 
 @pytest.mark.processes
-def test_metrics_port_in_use_is_told(tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_reported(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     processes.create_key(data, "admin", "admin")
     profile = processes.write_profile(tmp_path, metrics=port)

@@ -114,7 +114,7 @@ def problem_of(log: KafkaLog) -> str:
         log.close()
 
 
-def test_wrong_password_is_told_clearly(broker: Broker, tmp_path: Path) -> None:
+def test_wrong_password_is_reported(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("another-password")
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "file:other"}
     said = problem_of(broker.log(tmp_path, sasl=sasl))
@@ -123,7 +123,7 @@ def test_wrong_password_is_told_clearly(broker: Broker, tmp_path: Path) -> None:
     assert "another-password" not in said
 
 
-def test_missing_secret_is_told_by_its_place(broker: Broker, tmp_path: Path) -> None:
+def test_missing_secret_is_reported_with_its_place(broker: Broker, tmp_path: Path) -> None:
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "env:NO_SUCH_PASSWORD"}
     with pytest.raises(TidegateError, match="NO_SUCH_PASSWORD"):
         broker.log(tmp_path, sasl=sasl)
@@ -136,7 +136,7 @@ def test_broker_of_another_authority_is_not_trusted(broker: Broker, tmp_path: Pa
     assert "verify failed" in said
 
 
-def test_key_that_java_cannot_read_is_told_before_spark_starts(broker: Broker, tmp_path: Path) -> None:
+def test_key_that_java_cannot_read_is_reported_before_spark_starts(broker: Broker, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     issued = broker.authority.client("sec1")
@@ -191,7 +191,7 @@ def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_
                 assert secret not in text, json.dumps(text[max(0, text.find(secret) - 200) :][:300])
 
 
-def test_a_topic_is_a_source_over_a_named_connection(broker: Broker, tmp_path: Path) -> None:
+def test_topic_is_read_over_a_named_connection(broker: Broker, tmp_path: Path) -> None:
     from tidegate.ingress.feeds.kafka import KafkaFeed
 
     profile = load_profile(str(broker.profile(tmp_path)))

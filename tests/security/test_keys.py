@@ -93,9 +93,7 @@ def test_secret_is_shown_once(world: World, admin: httpx.Client) -> None:
     assert rotated["secret"].split("_", 2)[2].encode() not in stored
 
 
-def test_rotation_without_overlap_ends_the_old_secret_and_whoever_listens_with_it(
-    world: World, admin: httpx.Client
-) -> None:
+def test_rotation_without_overlap_ends_the_old_secret_and_its_connections(world: World, admin: httpx.Client) -> None:
     """A leaked secret is rotated with overlap 0: the thief's open connection must not stay."""
     made = create(admin, role="consumer")
     ended = threading.Event()
@@ -152,7 +150,7 @@ def test_others_than_admins_manage_no_keys(world: World, role: Role, method: str
     assert [each.name for each in world.registry.keys().values()] == ["mine"]
 
 
-def test_admin_of_some_services_gives_themselves_no_more(world: World) -> None:
+def test_admin_of_some_services_cannot_extend_their_rights(world: World) -> None:
     key, secret = world.registry.create_key("some", "admin", ["gps"])
     with client(world, secret) as http:
         for method, path in (("POST", "/v1/keys"), ("POST", f"/v1/keys/{key.id}/rotate"), ("GET", "/v1/keys")):

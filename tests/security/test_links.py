@@ -296,7 +296,7 @@ def test_neighbour_cannot_have_us_disconnected_by_another(tmp_path: Path) -> Non
 # Secrets -----------------------------------------------------------------------------------
 
 
-def test_secret_comes_from_a_file_or_standard_input_never_from_the_command_line(here: Victim, tmp_path: Path) -> None:
+def test_secret_is_read_from_a_file_or_standard_input_only(here: Victim, tmp_path: Path) -> None:
     to = ["--url", here.url, "--key", here.key]
     printed, problem = run_tidegate("link", "add", "one", "--secret", SECRET, *to)
     assert "--secret: every user of this machine can read a command line" in problem

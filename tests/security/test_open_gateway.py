@@ -109,7 +109,7 @@ def test_target_that_names_another_host_is_refused(open_gateway: Running, target
     assert status_of(own) == 200
 
 
-def test_refusal_says_what_to_do(open_gateway: Running) -> None:
+def test_refusal_names_the_remedy(open_gateway: Running) -> None:
     answer = httpx.get(f"{open_gateway.url}/v1/services", headers={"host": "evil.example"})
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -214,7 +214,7 @@ def test_nothing_gets_through_a_reverse_proxy(open_gateway: Running, adds: bytes
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/services/gps/events", "/v1/links/socket"])
-def test_sockets_are_for_this_machine_too(open_gateway: Running, path: str) -> None:
+def test_sockets_are_refused_to_other_machines(open_gateway: Running, path: str) -> None:
     address = f"ws://127.0.0.1:{port_of(open_gateway)}{path}"
     for headers in (
         {"Host": "evil.example"},
@@ -256,7 +256,7 @@ def test_link_on_another_site_opens_the_console_only(open_gateway: Running) -> N
     assert httpx.post(f"{open_gateway.url}/", headers=visit).status_code == 403
 
 
-def test_page_behind_a_proxy_that_hides_is_told_by_its_referer(open_gateway: Running) -> None:
+def test_page_behind_a_hidden_proxy_is_detected_by_its_referer(open_gateway: Running) -> None:
     headers = {"sec-fetch-site": "same-origin", "referer": "https://tidegate.example.org/console"}
     answer = httpx.get(f"{open_gateway.url}/v1/services", headers=headers)
     assert answer.status_code == 403

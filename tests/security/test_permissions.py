@@ -103,7 +103,7 @@ def test_folder_that_a_cluster_shares_stays_open_to_its_group(tmp_path: Path, op
     assert {name: oct(mode) for name, mode in modes(tmp_path).items()} == {".": "0o770", "log": "0o770"}
 
 
-def test_doctor_tells_of_a_folder_that_others_can_read(tmp_path: Path) -> None:
+def test_doctor_reports_a_folder_that_others_can_read(tmp_path: Path) -> None:
     assert doctor.folder(tmp_path).found == f"no data in {tmp_path} yet"
     (tmp_path / "registry.sqlite").touch(mode=0o644)
     tmp_path.chmod(0o755)

@@ -91,5 +91,5 @@ def test_connections_that_are_not_verified_are_refused(server: Server, tmp_path:
     assert PASSWORD not in str(raised.value)
 
 
-def test_a_name_that_differs_is_taken_only_where_the_profile_says_so(server: Server, tmp_path: Path) -> None:
+def test_other_server_name_is_accepted_only_if_the_profile_allows_it(server: Server, tmp_path: Path) -> None:
     opened(server.profile(tmp_path, server.whole(mode="verify-ca"), "127.0.0.1"), tmp_path)

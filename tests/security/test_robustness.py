@@ -177,7 +177,7 @@ class TestUp:
         assert "large" not in failing
         assert rest == "why is in the stream _status, and above)"
 
-    def test_each_failure_is_an_error_of_its_own_in_status(self, running: Running) -> None:
+    def test_each_failure_has_its_own_error_in_status(self, running: Running) -> None:
         with running.client() as http:
             until(lambda: all(errors(http).get(name) for name in BROKEN_NAMES), "an error of each")
             found = errors(http)
@@ -220,7 +220,7 @@ class TestUp:
             assert len(found) >= 4, "the gateway, Py4J, Spark's block manager and its shuffle"
             assert {host for host, _ in found} <= {"127.0.0.1", "::1"}, found
 
-    def test_bad_definition_while_it_runs_hurts_nobody(self, running: Running, folder: Path) -> None:
+    def test_bad_definition_at_runtime_affects_no_other_service(self, running: Running, folder: Path) -> None:
         more = folder / "more.yaml"
         more.write_text(
             f"streams:\n  later: {SCHEMA}, source: {{mqtt: {{topic: x, username: me, password_env: NONE}}}}}}\n"
@@ -231,7 +231,7 @@ class TestUp:
             send(http, 2000, 10)
             until(lambda: 2008 in received(http, "large"), "the others to go on")
 
-    def test_definition_of_another_version_hurts_nobody(self, running: Running) -> None:
+    def test_definition_of_another_version_affects_no_other_service(self, running: Running) -> None:
         with sqlite3.connect(running.data / "registry.sqlite", timeout=20) as database:
             database.execute(
                 "UPDATE definitions SET document = '{\"from\": 7}', version = version + 1 WHERE name = 'late'"
@@ -281,7 +281,7 @@ def test_nothing_is_applied_where_the_log_cannot_say_where_services_begin(tmp_pa
         assert http.get("/v1/services").json()["services"] == []
 
 
-def test_where_a_service_begins_is_fixed_by_the_command_line_too(tmp_path: Path) -> None:
+def test_command_line_fixes_the_start_of_a_service(tmp_path: Path) -> None:
     file, data = tmp_path / "good.yaml", tmp_path / "data"
     file.write_text(GOOD)
     assert processes.tidegate("apply", file, data=data).returncode == 0

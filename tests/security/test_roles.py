@@ -289,13 +289,13 @@ def test_provider_defines_over_what_it_sees_all_of(city: City) -> None:
     assert city.ask("fleet", "PUT", "/v1/services/mine", json={"from": "speeds"}).status_code == 200
 
 
-def test_nobody_prunes_what_they_do_not_see(city: City) -> None:
+def test_caller_cannot_prune_invisible_services(city: City) -> None:
     answer = city.apply("fleet", {"services": {"speeds": OPENED}}, prune="true", force="true")
     assert (answer.status_code, "and so not remove all others" in answer.text) == (403, True)
     assert set(city.world.registry.services()) == {"gps", "speeds", "chases"}
 
 
-def test_refusal_tells_nothing_of_services_that_are_not_seen(city: City) -> None:
+def test_refusal_reveals_no_invisible_services(city: City) -> None:
     city.world.registry.apply(
         loads(
             """
@@ -329,7 +329,7 @@ def test_cycle_names_no_service_that_is_not_seen(city: City) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/links"), ("GET", "/metrics"), ("GET", "/v1/keys")])
-def test_what_is_of_all_services_is_for_admins_of_all(city: City, method: str, path: str) -> None:
+def test_calls_about_all_services_need_an_admin_of_all(city: City, method: str, path: str) -> None:
     for who in ("fleet", "citizen", "van"):
         answer = city.ask(who, method, path)
         assert answer.status_code == 403

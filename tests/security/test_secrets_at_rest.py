@@ -97,7 +97,7 @@ def test_secrets_of_an_older_registry_are_encrypted_when_it_is_opened(tmp_path: 
     sealed.close()
 
 
-def test_unchanged_record_is_no_change_though_it_is_encrypted_anew(tmp_path: Path) -> None:
+def test_unchanged_record_is_no_change_despite_new_encryption(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.sqlite", keyring=keyring(KEY))
     fill(registry)
     before = registry.subscription("sub_1")
@@ -126,7 +126,7 @@ def test_rotation_encrypts_all_with_the_new_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [keyring(OTHER), None])
-def test_wrong_key_is_told_at_start_and_loses_nothing(tmp_path: Path, given: Keyring | None) -> None:
+def test_wrong_key_is_reported_at_start_and_loses_nothing(tmp_path: Path, given: Keyring | None) -> None:
     path = tmp_path / "registry.sqlite"
     right = SqliteRegistry(path, keyring=keyring(KEY))
     fill(right)
@@ -197,7 +197,7 @@ def test_profile_names_the_key_and_commands_rotate_it(tmp_path: Path, monkeypatc
         ({"previous": []}, "expected {key:"),
     ],
 )
-def test_bad_secrets_in_a_profile_are_told_without_showing_them(tmp_path: Path, secrets: object, said: str) -> None:
+def test_bad_secrets_in_a_profile_are_reported_without_their_values(tmp_path: Path, secrets: object, said: str) -> None:
     profile = processes.write_profile(tmp_path, secrets=secrets)
     with pytest.raises(EnvironmentProblem) as refused:
         load_profile(str(profile))

@@ -90,7 +90,7 @@ def test_ownerless_webhook_stops_before_delivery_when_keys_become_required(
         until(lambda: len(receiver.numbers) == 6, "what was missed to be delivered to its new owner's webhook")
 
 
-def test_admin_gives_an_ownerless_webhook_to_a_usable_key_only(
+def test_ownerless_webhook_can_be_assigned_to_a_usable_key_only(
     tmp_path: Path, issuer: TestIssuer, receiver: Receiver
 ) -> None:
     with city(tmp_path, issuer, needs_keys=False) as world, world.client() as http:
@@ -136,7 +136,7 @@ def test_webhook_of_a_token_is_delivered_by_the_rights_of_that_token(
         assert b'"vid"' not in receiver.got[1].body
 
 
-def test_webhook_of_a_token_stops_when_its_grant_expires_and_goes_on_after_renewal(
+def test_webhook_of_a_token_stops_at_expiry_and_resumes_after_renewal(
     tmp_path: Path, issuer: TestIssuer, receiver: Receiver
 ) -> None:
     with city(tmp_path, issuer, webhook_lifetime_s=1.0) as world, world.client() as http:

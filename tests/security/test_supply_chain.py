@@ -43,7 +43,7 @@ def test_every_package_of_the_container_has_hashes_and_the_tested_version(path: 
         assert tested.get(name, version) == version, f"{name} is not at the tested version: run make lock"
 
 
-def test_the_container_has_every_package_that_its_extras_need() -> None:
+def test_container_has_every_package_of_its_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found = entries(LISTS[0])
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -144,7 +144,7 @@ def test_audit_names_a_database_that_is_none(tmp_path: Path) -> None:
         ({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, "1.0", False),
     ],
 )
-def test_versions_are_matched_as_osv_says(affected: dict[str, Any], version: str, is_affected: bool) -> None:
+def test_versions_are_matched_by_the_rules_of_osv(affected: dict[str, Any], version: str, is_affected: bool) -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "audit.py"))
     assert script["is_affected"](entry(**affected), "certifi", version) is is_affected
 

@@ -115,7 +115,7 @@ def test_old_protocols_and_weak_ciphers_are_refused(secure: tuple[Running, str],
         negotiated(most=ssl.TLSVersion.TLSv1_2, ciphers="AES128-SHA:AES128-GCM-SHA256:@SECLEVEL=0")
 
 
-def test_events_go_in_and_come_out_over_tls(secure: tuple[Running, str], authority: Authority) -> None:
+def test_events_are_sent_and_received_over_tls(secure: tuple[Running, str], authority: Authority) -> None:
     running, key = secure
     with Client(running.url, key=key, verify=authority.cert) as client:
         assert client.publish("readings", [{**EVENT, "_id": "1"}]).accepted == 1
@@ -158,7 +158,7 @@ def test_client_names_files_that_cannot_be_used(authority: Authority, tmp_path: 
             Client("https://127.0.0.1:1", verify=verify, cert=cert)
 
 
-def test_a_handshake_that_never_ends_is_cut(secure: tuple[Running, str]) -> None:
+def test_endless_handshake_is_aborted(secure: tuple[Running, str]) -> None:
     host, port = secure[0].url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as silent:
         assert silent.recv(1) == b"", "the server lets a silent stranger hold a connection"
@@ -174,7 +174,7 @@ def serial_of(url: str, ca: Path) -> int:
         return int(found["serialNumber"], 16)
 
 
-def test_a_new_certificate_is_shown_and_nobody_is_dropped(authority: Authority, tmp_path: Path) -> None:
+def test_reloaded_certificate_is_used_and_connections_stay(authority: Authority, tmp_path: Path) -> None:
     data, first, second = prepared(tmp_path / "data"), authority.server("first"), authority.server("second")
     cert, key = tmp_path / "gateway.cert", tmp_path / "gateway.key"
     shutil.copy(first.cert, cert)
@@ -289,7 +289,7 @@ def test_half_of_a_pair_on_the_command_line_is_refused(authority: Authority, tmp
     assert "expected both --tls-cert and --tls-key" in ended.stderr
 
 
-def test_a_key_that_others_can_read_is_warned_of(authority: Authority, tmp_path: Path) -> None:
+def test_key_readable_by_others_logs_a_warning(authority: Authority, tmp_path: Path) -> None:
     server = authority.server("lax")
     os.chmod(server.key, 0o644)
     with processes.gateway(prepared(tmp_path / "data"), "--tls-cert", server.cert, "--tls-key", server.key) as running:
@@ -343,7 +343,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certif
         yield made, running, key
 
 
-def test_a_certificate_says_who_asks(certified: tuple[Certified, Running, str]) -> None:
+def test_certificate_identifies_the_caller(certified: tuple[Certified, Running, str]) -> None:
     made, running, _ = certified
     fleet = made.authority.client("fleet")
     me = made.get(running, fleet).json()
@@ -407,7 +407,7 @@ def test_command_line_signs_in_by_certificate_and_says_why_it_is_refused(
         assert "Traceback" not in refused.stderr
 
 
-def test_a_key_decides_where_a_certificate_is_shown_too(certified: tuple[Certified, Running, str]) -> None:
+def test_key_takes_precedence_over_a_certificate(certified: tuple[Certified, Running, str]) -> None:
     made, running, key = certified
     fleet = made.authority.client("fleet")
     assert made.get(running, fleet, authorization=f"Bearer {key}").json()["name"] == "reader"
@@ -421,7 +421,7 @@ def test_headers_that_proxies_set_are_no_certificate(certified: tuple[Certified,
         assert made.get(running, None, **{name: pem}).status_code == 401
 
 
-def test_a_page_of_another_site_cannot_use_the_certificate_of_a_browser(
+def test_page_of_another_site_cannot_use_the_certificate_of_a_browser(
     certified: tuple[Certified, Running, str],
 ) -> None:
     made, running, _ = certified
@@ -457,7 +457,7 @@ def test_durable_subscriptions_belong_to_the_certificate_that_made_them(
     assert made.get(running, watcher, f"/v1/subscriptions/{id_}").status_code in (403, 404)
 
 
-def test_a_revoked_certificate_and_a_removed_entry_lose_what_they_had(tmp_path: Path) -> None:
+def test_revoked_certificate_and_removed_entry_lose_their_rights(tmp_path: Path) -> None:
     made = Certified(tmp_path, Authority(tmp_path / "ca"))
     fleet = made.authority.client("fleet")
     watcher = made.authority.client("w", uri="spiffe://city/watcher")
@@ -483,7 +483,7 @@ def test_a_revoked_certificate_and_a_removed_entry_lose_what_they_had(tmp_path: 
             made.get(running, fleet)
 
 
-def test_a_revoked_certificate_cannot_resume_a_session(tmp_path: Path) -> None:
+def test_revoked_certificate_cannot_resume_a_session(tmp_path: Path) -> None:
     made = Certified(tmp_path, Authority(tmp_path / "ca"))
     fleet = made.authority.client("fleet")
     with processes.gateway(made.data, "--profile", made.write()) as running:
@@ -509,7 +509,7 @@ def test_a_revoked_certificate_cannot_resume_a_session(tmp_path: Path) -> None:
             raise OSError if asked(session)[0] == b"" else AssertionError("the session was resumed")
 
 
-def test_where_a_certificate_is_required_nobody_gets_in_without(tmp_path: Path) -> None:
+def test_required_certificate_refuses_callers_without_one(tmp_path: Path) -> None:
     made = Certified(tmp_path, Authority(tmp_path / "ca"))
     made.tls["client_auth"] = "required"
     key = processes.create_key(made.data, "boss", "admin")
@@ -556,7 +556,7 @@ def test_certificates_without_an_authority_are_refused(authority: Authority, tmp
         started(tmp_path, tls=files, access={"certificates": [{"dns": "a", "name": "a"}]})
 
 
-def test_a_certificate_that_expires_while_connected_ends_the_connection() -> None:
+def test_certificate_that_expires_ends_the_connection() -> None:
     from tidegate.gateway.auth.certificates import CertificateRule, Certificates, PeerCertificate
     from tidegate.gateway.http.problems import HttpProblem
 

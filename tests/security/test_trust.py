@@ -426,7 +426,7 @@ def test_database_of_the_callers_choice_is_refused(place: Place, table: dict[str
             "jdbc": {"url": "jdbc:sqlserver://db;user=a;pass%77ord=hunter2", "table": "t"}}}]}}},
     ],
 )  # fmt: skip
-def test_password_in_a_file_of_the_operator_is_refused_too(place: Place, part: dict[str, Any]) -> None:
+def test_password_in_a_file_of_the_operator_is_refused(place: Place, part: dict[str, Any]) -> None:
     file = place.folder / "secret.yaml"
     file.write_text(yaml.safe_dump(part))
     for command in ("apply", "validate"):

@@ -156,7 +156,7 @@ def test_corpus_read_skips_documents_already_read(tmp_path: Path, kind: str) -> 
         assert list(open_corpus(path).read(after)) == every[after:]
 
 
-def test_a_fingerprint_changes_with_the_corpus(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_the_corpus(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     first = open_corpus(tmp_path).fingerprint
     assert open_corpus(tmp_path).fingerprint == first

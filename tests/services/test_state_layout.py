@@ -81,7 +81,7 @@ def test_change_keeps_the_state(old: str, new: str, inputs: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_change_starts_the_state_anew(old: str, new: str, inputs: str, reason: str) -> None:
+def test_changed_layout_discards_the_state(old: str, new: str, inputs: str, reason: str) -> None:
     assert change(old, new, inputs) == f"starts anew: {reason}"
 
 
@@ -96,7 +96,7 @@ def test_new_aggregates_and_attributes_migrate_the_state() -> None:
     )
 
 
-def test_attribute_of_another_type_starts_the_state_anew() -> None:
+def test_changed_attribute_type_discards_the_state() -> None:
     wider = STREAMS.replace("n: int64", "n: float64")
     sums = "{aggregate: {sum: {n: total}, by: [vid], window: {length: 10s}}}"
     changed = compare_layouts(layouts(sums), layouts(sums, streams=wider))

@@ -28,7 +28,7 @@ class TestMemory(LogContract):
         return 1
 
 
-def test_append_times_and_ages_come_from_the_clock() -> None:
+def test_append_times_and_ages_follow_the_clock() -> None:
     clock = ManualClock()
     log = MemoryLog(clock)
     log.create("gps")

@@ -31,11 +31,11 @@ def test_delay_is_zero_before_the_first_failure() -> None:
     assert Backoff(first_s=1.0, max_s=2.0).delay_s(0) == 0.0
 
 
-def test_a_million_failures_do_not_overflow() -> None:
+def test_million_failures_do_not_overflow() -> None:
     assert Backoff(first_s=0.1, max_s=30.0, jitter=NO_JITTER).delay_s(1_000_000) == 30.0
 
 
-def test_a_seeded_source_gives_the_same_delays_again() -> None:
+def test_seeded_source_repeats_the_delays() -> None:
     backoff = Backoff(first_s=1.0, max_s=60.0)
     first, second = random.Random(7), random.Random(7)
     assert [backoff.delay_s(n, first.random) for n in range(9)] == [backoff.delay_s(n, second.random) for n in range(9)]

@@ -17,7 +17,7 @@ def registry(tmp_path: Path) -> SqliteRegistry:
     return SqliteRegistry(tmp_path / "registry.sqlite")
 
 
-def test_second_process_stands_by_and_takes_over(registry: SqliteRegistry) -> None:
+def test_second_process_waits_and_takes_over(registry: SqliteRegistry) -> None:
     waited, has_begun, stop = Event(), Event(), Event()
 
     def stand_by() -> None:

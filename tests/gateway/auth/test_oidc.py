@@ -57,7 +57,7 @@ def refusal(issuer: TestIssuer, token: str, **settings: Any) -> str:
     return str(problem.document["detail"]).removeprefix("the token can't be believed: ")
 
 
-def test_valid_token_gives_its_caller(issuer: TestIssuer) -> None:
+def test_valid_token_identifies_its_caller(issuer: TestIssuer) -> None:
     (caller,) = checked(issuer.settings(), issuer.token(roles=["consumer", "provider", "police"]))
     assert caller == Caller(
         f"{issuer.url}#alice",
@@ -297,7 +297,7 @@ def test_discovery_without_jwks_uri_is_reported(issuer: TestIssuer) -> None:
     assert served(issuer, DISCOVERY, {"issuer": issuer.url}) == f"URL{DISCOVERY} names no jwks_uri"
 
 
-def test_unreachable_issuer_gives_503(issuer: TestIssuer) -> None:
+def test_unreachable_issuer_returns_503(issuer: TestIssuer) -> None:
     issuer.is_down = True
     (problem,) = checked(issuer.settings(), issuer.token())
     assert (problem.status, problem.document["detail"]) == (

@@ -331,7 +331,7 @@ def test_subscriber_without_rights_is_disconnected(city: City) -> None:
     assert city.ask("citizen", f"/subscriptions/{made['id']}").status_code == 404
 
 
-def test_subscriber_whose_view_changes_is_told_to_reconnect(city: City) -> None:
+def test_subscriber_whose_view_changes_must_reconnect(city: City) -> None:
     with city.listening("police", "/services/gps/events?filter=vid='B1'") as lines, socket(city, "police") as client:
         client.ask("subscribe", id="a", service="gps")
         until(lambda: city.world.counts().get("gps", {}).get("live") == 2, "both", PATIENCE_S)

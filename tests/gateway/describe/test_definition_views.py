@@ -108,7 +108,7 @@ INTERNAL = ("os.path:join", "kafka.internal", "/srv/secret")
 
 
 @pytest.mark.parametrize("who", [None, "consumer"])
-def test_no_call_that_reads_shows_consumers_how_a_service_is_made(city: City, who: str | None) -> None:
+def test_consumers_see_no_pipeline_in_any_response(city: City, who: str | None) -> None:
     headers = {} if who is None else {"authorization": f"Bearer {city.keys[who]}"}
     values = {"{name}": "gps", "{stream}": "gps_taxi"}
     answers = 0
@@ -164,7 +164,7 @@ def test_catalog_stream_shows_definitions_to_those_who_see_everything(city: City
 OLD_URL = "jdbc:postgresql://db/city?user=gate&password=hunter2"
 
 
-def test_password_that_was_stored_before_is_shown_to_nobody(tmp_path: Path) -> None:
+def test_password_stored_by_an_older_version_is_never_shown(tmp_path: Path) -> None:
     enrich = """
   old: {from: gps_taxi, pipeline: [{enrich: {jdbc: {url: "jdbc:postgresql://db/city", table: t}, on: vid,
     schema: {vid: string, road: string?}}}]}
@@ -193,7 +193,7 @@ def test_password_that_was_stored_before_is_shown_to_nobody(tmp_path: Path) -> N
         assert "password=***" in http.get("/v1/services/old").text
 
 
-def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
+def test_catalog_stream_with_a_password_is_rewritten(tmp_path: Path) -> None:
     world = World(tmp_path, CITY)
     catalog = CatalogWriter(world.log)
     catalog.update(world.registry.services(), stream_schemas(world.registry.definitions()))
@@ -213,7 +213,7 @@ def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
     assert not any(b"hunter2" in each.read_bytes() for each in folder.rglob("*") if each.is_file())
 
 
-def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -> None:
+def test_function_option_named_like_a_secret_is_never_shown() -> None:
     options = {"url": "https://host/x", "auth": {"apiKey": "hunter2"}, "max_tokens": 5, "tokens": ["a"]}
     pipeline = [{"custom": {"function": "f", "options": options, "schema": {"password": "string"}}}]
     shown = redacted({"from": "gps", "pipeline": pipeline})
@@ -284,6 +284,6 @@ def test_long_text_is_searched_in_time_that_grows_with_its_length(part: str) -> 
         "mailto:someone@example.org",
     ],
 )
-def test_text_without_a_password_stays_as_it_is(text: str) -> None:
+def test_text_without_a_password_is_unchanged(text: str) -> None:
     assert not has_secret(text)
     assert redact(text) == text

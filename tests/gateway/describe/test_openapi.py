@@ -93,7 +93,7 @@ def judged(folder: Path, *args: str, timeout_s: float = 200.0) -> subprocess.Com
         )
 
 
-def test_gateway_answers_as_the_document_says(tmp_path: Path) -> None:
+def test_responses_conform_to_the_openapi_document(tmp_path: Path) -> None:
     """No 5xx; statuses, content types and bodies as documented; what is not allowed is refused; no key, no answer."""
     if LENGTH == "soak":
         args = ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "200"]

@@ -83,7 +83,7 @@ def test_several_files_share_their_names(world: World) -> None:
         ),
     ],
 )
-def test_what_is_refused(shared: httpx.Client, body: bytes, status: int, detail: str) -> None:
+def test_invalid_definitions_are_refused(shared: httpx.Client, body: bytes, status: int, detail: str) -> None:
     answer = shared.post("/v1/apply", content=body)
     assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
 

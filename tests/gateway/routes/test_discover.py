@@ -96,7 +96,7 @@ def test_empty_result_comes_with_hints_and_near_matches(http: httpx.Client) -> N
         (b'{"names": "meaning", "attributes": ["a"]}', 422, "names can't be compared by meaning here: install an"),
     ],
 )
-def test_what_is_refused(http: httpx.Client, body: bytes, status: int, detail: str) -> None:
+def test_invalid_requests_are_refused(http: httpx.Client, body: bytes, status: int, detail: str) -> None:
     answer = http.post("/v1/discover", content=body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert detail in answer.json()["detail"]
@@ -160,7 +160,7 @@ def test_watch_parameter_works_with_and_without_a_value(http: httpx.Client) -> N
     assert answer.json()["detail"] == "watch: expected true or false, or nothing for true, not 'perhaps'"
 
 
-def test_what_a_client_may_not_ask(city: World) -> None:
+def test_invalid_requests_of_clients_are_refused(city: World) -> None:
     with Client(city.url) as client:
         assert [each["name"] for each in client.discover(filter="price > 20")["results"]] == ["dear"]
         with pytest.raises(Refused, match="did you mean 'attributes'"):

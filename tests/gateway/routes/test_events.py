@@ -122,7 +122,7 @@ def test_page_is_empty_after_the_wait(http: httpx.Client) -> None:
     assert answer["cursor"]
 
 
-def test_curl_as_it_is_printed(world: World) -> None:
+def test_printed_curl_command_works(world: World) -> None:
     world.append(3)
     url = f"{world.url}/v1/services/gps/events?from=beginning&filter=speed%20%3E%3D%201"
     command = ["curl", "-sN", "-H", "Accept: text/event-stream", url]
@@ -162,7 +162,7 @@ def test_idle_notice_is_sent(http: httpx.Client) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], status: int, detail: str) -> None:
+def test_invalid_parameters_are_refused(http: httpx.Client, params: dict[str, str], status: int, detail: str) -> None:
     answer = http.get("/v1/services/gps/events", params=params)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
@@ -315,7 +315,7 @@ def test_latest_works_in_pages(world: World, http: httpx.Client) -> None:
     assert found == [f"gps_taxi:0:{n}" for n in range(490, 501)]
 
 
-def test_the_newest_within_a_while_or_of_nothing(world: World, http: httpx.Client) -> None:
+def test_conflation_sends_the_latest_event_of_each_interval(world: World, http: httpx.Client) -> None:
     said = http.get("/v1/services/gps/events", params={"latest": "vid"}).json()
     assert (said["events"], said["latest"]) == ([], {"events": 0, "complete": True})
     world.append(20)

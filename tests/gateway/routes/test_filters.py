@@ -60,7 +60,7 @@ def test_invalid_filter_has_a_caret_and_a_hint(shared: httpx.Client) -> None:
         ({"sample": "101"}, "query/sample"),
     ],
 )
-def test_what_can_t_be_asked_for(shared: httpx.Client, params: dict[str, str], detail: str) -> None:
+def test_invalid_queries_are_refused(shared: httpx.Client, params: dict[str, str], detail: str) -> None:
     answer = shared.get("/v1/services/gps/backtest", params=params)
     assert answer.status_code in (400, 422)
     assert answer.json()["detail"].startswith(detail)
@@ -164,7 +164,7 @@ def test_every_value_is_counted_once(values: list[tuple[Any, bool]]) -> None:
     assert len(found) <= looking.MAX_VALUES + 1
 
 
-def test_the_attributes_that_a_filter_names() -> None:
+def test_compiled_filter_lists_its_attributes() -> None:
     schema = Schema({"a": "int32", "pos": {"x": "float64"}, "b": "string"})
     named = [str(each.parts) for each in looking.named(Filter("pos.x > 1 AND (a = 1 OR a = 2)", schema), schema)]
     assert named == ["('pos', 'x')", "('a',)"]

@@ -185,7 +185,7 @@ def test_all_four_deliveries_work_over_a_link(tmp_path: Path) -> None:
 
 
 @fickle_or_not
-def test_what_is_put_out_while_a_link_is_down_arrives_once(tmp_path: Path, adaptive: AdaptiveSettings) -> None:
+def test_events_appended_while_a_link_is_down_arrive_once(tmp_path: Path, adaptive: AdaptiveSettings) -> None:
     """Through a broker in the middle, each of the three restarted in turn."""
     end, middle, origin = line(tmp_path, adaptive)
     brokers = {"a": end, "b": middle, "c": origin}
@@ -242,7 +242,7 @@ def test_history_is_fetched_from_the_origin(tmp_path: Path, adaptive: AdaptiveSe
                 assert next(found) == ids(2_707)[0]
 
 
-def test_who_is_behind_what_its_origin_keeps_is_told_of_a_gap(tmp_path: Path) -> None:
+def test_subscriber_behind_the_retention_of_the_origin_gets_a_gap(tmp_path: Path) -> None:
     """Whether it comes over the link or is fetched as history, and however it is delivered."""
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     there.log = SegmentLog(tmp_path / "city" / "log", segment_bytes=5_000)
@@ -273,7 +273,7 @@ def test_who_is_behind_what_its_origin_keeps_is_told_of_a_gap(tmp_path: Path) ->
             assert later["gap"]["reason"] == reason
 
 
-def test_a_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path) -> None:
+def test_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path) -> None:
     a, b, c = (Broker(tmp_path, name) for name in "abc")
     with running(a, b, c):
         a.link(b)
@@ -300,7 +300,7 @@ def test_a_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path)
         assert done.splitlines() == ["a", "├── b", "│   └── c", "└── c (refused)"]
 
 
-def test_nobody_is_linked_who_does_not_know_the_secret(tmp_path: Path) -> None:
+def test_broker_without_the_secret_is_refused(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
         there.registry.add_link("province", None, SECRET)
@@ -348,7 +348,7 @@ def pretender() -> Iterator[str]:
         thread.join()
 
 
-def test_an_event_leaves_a_broker_only_as_the_other_may_see_it(tmp_path: Path) -> None:
+def test_link_sends_only_attributes_that_the_neighbour_may_see(tmp_path: Path) -> None:
     text = CITY.replace("gps: {", "gps: {access: {fields: {vid: [police]}}, ").replace(
         "fast: {", "secret: {from: gps, access: {to: [police]}}\n  fast: {"
     )
@@ -383,7 +383,7 @@ def test_an_event_leaves_a_broker_only_as_the_other_may_see_it(tmp_path: Path) -
         until(lambda: not here.knows("gps@city"), "it to be known no more")
 
 
-def test_a_neighbours_services_are_found_with_their_origin(tmp_path: Path) -> None:
+def test_discovery_finds_services_of_neighbours_with_their_origin(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
         here.link(there)
@@ -404,7 +404,7 @@ def test_a_neighbours_services_are_found_with_their_origin(tmp_path: Path) -> No
         assert there.call("GET", "/v1/links/province")["problem"] == "the link was removed"
 
 
-def test_an_ad_hoc_subscriber_comes_back_to_what_it_missed(tmp_path: Path) -> None:
+def test_returning_ad_hoc_subscriber_gets_missed_events(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
         here.link(there)
@@ -436,7 +436,7 @@ def test_an_ad_hoc_subscriber_comes_back_to_what_it_missed(tmp_path: Path) -> No
             assert found == ids(*(n for n in range(93, 300) if n % 100 > 90))
 
 
-def test_an_ad_hoc_subscriber_that_was_long_away_gets_what_it_missed(tmp_path: Path) -> None:
+def test_ad_hoc_subscriber_that_was_away_for_long_gets_missed_events(tmp_path: Path) -> None:
     """What it wanted is not asked for any more: it is history by now. Others' events have come meanwhile, or none."""
     here, there = Broker(tmp_path, "province", linger_s=0.02), city(tmp_path)
     path = "/v1/services/gps@city/events"
@@ -459,7 +459,7 @@ def test_an_ad_hoc_subscriber_that_was_long_away_gets_what_it_missed(tmp_path: P
             assert again["events"] == []
 
 
-def test_who_subscribes_while_a_link_is_down_gets_what_is_put_out_from_then_on(tmp_path: Path) -> None:
+def test_subscriber_added_while_a_link_is_down_gets_events_from_then_on(tmp_path: Path) -> None:
     """Also of a filter that its neighbour never heard of before this broker ended."""
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(there):
@@ -482,7 +482,7 @@ def test_who_subscribes_while_a_link_is_down_gets_what_is_put_out_from_then_on(t
         assert here.consume(other, 3) == ids(5, 105, 205)
 
 
-def test_who_changes_its_filter_gets_all_that_the_new_one_matches_from_then_on(tmp_path: Path) -> None:
+def test_changed_filter_gets_all_matching_events_from_then_on(tmp_path: Path) -> None:
     """Also what is put out before the origin has heard of it."""
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there), here.client() as http:
@@ -519,7 +519,7 @@ def test_so_does_who_began_now_beside_another(tmp_path: Path) -> None:
             assert [each["event"]["id"] for each in client.take(9)] == ids(*range(191, 200))
 
 
-def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_path: Path) -> None:
+def test_latest_of_a_remote_service_is_never_reported_as_complete(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
         there.append(10)
@@ -553,7 +553,7 @@ def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_pa
         ({"name": "b", "url": "b:80"}, "expected the URL of a gateway, such as https://city.example:8080, not 'b:80'"),
     ],
 )
-def test_a_link_that_is_no_link_is_refused(linked: httpx.Client, said: Any, problem: str) -> None:
+def test_invalid_link_is_refused(linked: httpx.Client, said: Any, problem: str) -> None:
     answer = linked.post("/v1/links", json=said)
     assert answer.status_code in (400, 409)
     assert answer.json()["detail"] == problem
@@ -587,7 +587,7 @@ def test_only_an_admin_has_to_do_with_links(tmp_path: Path) -> None:
         )
 
 
-def test_a_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:
+def test_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:
     answer = http.get("/v1/links")
     assert answer.status_code == 409
     assert answer.json()["detail"] == "this gateway has no broker name, so it has no links: start it with --broker NAME"
@@ -619,7 +619,7 @@ def invoked(*args: str) -> str:
     return done.stdout
 
 
-def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
+def test_metrics_count_the_traffic_of_a_link(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
         here.link(there)

@@ -111,7 +111,7 @@ def test_status_shows_promised_and_measured_quality(tmp_path: Path) -> None:
     assert quality["rate"] == {"promised": None, "measured": None, "verdict": None}
 
 
-def test_what_is_not_as_it_should_be_is_told_of_each_service(tmp_path: Path) -> None:
+def test_overview_lists_the_problems_of_each_service(tmp_path: Path) -> None:
     world = World(tmp_path, PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}"))
     made = (world.registry.subscribe(SubscriptionRecord(f"sub_{n}", "gps"), None) for n in range(3))
     ids = [each.subscription.id for each in made]

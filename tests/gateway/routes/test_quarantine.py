@@ -101,7 +101,7 @@ def replay(http: httpx.Client, service: str, *entries: dict[str, Any], mode: str
     return http.post(url, params={"mode": mode}, json={"events": list(entries)})
 
 
-def test_what_was_refused_and_why(city: City, http: httpx.Client) -> None:
+def test_quarantine_lists_events_with_reasons(city: City, http: httpx.Client) -> None:
     assert http.get("/v1/services/plain/quarantine").json() == {"quarantined": [], "cursor": None, "more": False}
     at = refuse_one(city)
     (found,) = listed(http)
@@ -142,14 +142,14 @@ def test_pages_rules_and_times(city: City, http: httpx.Client) -> None:
         ({"cursor": "WyJhIix7IjAiOjF9XQ", "from": "1h"}, "expected cursor or from, not both"),
     ],
 )
-def test_what_can_t_be_asked_for(city: City, http: httpx.Client, params: dict[str, str], detail: str) -> None:
+def test_invalid_queries_are_refused(city: City, http: httpx.Client, params: dict[str, str], detail: str) -> None:
     refuse_one(city)
     answer = http.get("/v1/services/plain/quarantine", params=params)
     assert answer.status_code == 400
     assert detail in answer.json()["detail"]
 
 
-def test_corrected_whole_patched_or_as_it_was(city: City, http: httpx.Client) -> None:
+def test_event_is_replayed_whole_patched_or_unchanged(city: City, http: httpx.Client) -> None:
     for n in range(3):
         refuse_one(city, "gps", -1.0 - n)
     a, b, c = (each["id"] for each in listed(http, "gps"))
@@ -180,7 +180,7 @@ def test_sent_twice_it_is_there_once(city: City, http: httpx.Client) -> None:
     assert [each["speed"] for each in city.events("taxi") if "_id" in each] == [1.0, 3]
 
 
-def test_whoever_died_before_it_was_marked_sends_nothing_twice(city: City, http: httpx.Client) -> None:
+def test_replay_after_a_crash_before_the_mark_sends_nothing_twice(city: City, http: httpx.Client) -> None:
     """The marks, as a gateway leaves them that dies behind the append; and where its ids are long forgotten."""
     refuse_one(city)
     refuse_one(city)
@@ -218,7 +218,7 @@ def test_all_or_nothing_and_partial(city: City, http: httpx.Client) -> None:
     assert [each["replayed"] is None for each in listed(http)] == [False, True]
 
 
-def test_what_would_be_refused_again_is_not_sent(city: City, http: httpx.Client) -> None:
+def test_event_that_would_be_refused_again_is_not_sent(city: City, http: httpx.Client) -> None:
     refuse_one(city)
     (found,) = listed(http)
     answer = replay(http, "plain", {"id": found["id"]})
@@ -226,7 +226,7 @@ def test_what_would_be_refused_again_is_not_sent(city: City, http: httpx.Client)
     assert "speed: -1.0 violates speed >= 0" in answer.json()["detail"]
 
 
-def test_a_selection_after_the_constraint_was_changed(city: City, http: httpx.Client) -> None:
+def test_selection_is_replayed_after_the_constraint_changed(city: City, http: httpx.Client) -> None:
     for n in range(5):
         refuse_one(city, speed=-1.0 - n)
     city.refuse("plain", "taxi/0:0", "vid: expected string, not 7")
@@ -244,7 +244,7 @@ def test_a_selection_after_the_constraint_was_changed(city: City, http: httpx.Cl
     assert http.post(url, json={"all": {"rule": "speed"}}).json()["results"] == []
 
 
-def test_a_service_over_a_service_goes_back_to_the_raw_stream(city: City, http: httpx.Client) -> None:
+def test_replay_of_a_derived_service_goes_to_the_raw_stream(city: City, http: httpx.Client) -> None:
     (at,) = city.raw("taxi", event(500.0))
     out = {"_id": "y", "_src": f"taxi/0:{at}", "_time": TIME, **event(500.0)}
     city.log.create("plain", ["taxi.0"])
@@ -256,7 +256,7 @@ def test_a_service_over_a_service_goes_back_to_the_raw_stream(city: City, http: 
     assert city.events("taxi")[-1] == {"_id": found["id"], **event(50.0)}
 
 
-def test_what_was_made_of_many_needs_an_event_and_a_stream(city: City, http: httpx.Client) -> None:
+def test_replay_of_a_computed_event_needs_an_event_and_a_stream(city: City, http: httpx.Client) -> None:
     city.refuse("flow", None, "flow: 1 violates flow > 1", vid="B1", flow=1)
     (found,) = listed(http, "flow")
     id_ = found["id"]
@@ -273,7 +273,7 @@ def test_what_was_made_of_many_needs_an_event_and_a_stream(city: City, http: htt
     assert [each["_id"] for each in city.events("bus")] == [id_]
 
 
-def test_a_stream_of_another_source_is_not_written_to(city: City, http: httpx.Client) -> None:
+def test_replay_into_a_stream_with_another_source_is_refused(city: City, http: httpx.Client) -> None:
     city.refuse("plates", "seen/0:0", "n: 0 violates n > 0", n=0)
     (found,) = listed(http, "plates")
     answer = replay(http, "plates", {"id": found["id"], "event": {"n": 1}})
@@ -281,7 +281,7 @@ def test_a_stream_of_another_source_is_not_written_to(city: City, http: httpx.Cl
     assert "'seen' is written by its source, demo, and by nothing else: correct the event there" in answer.text
 
 
-def test_what_a_mask_hides_is_not_told(city: City, http: httpx.Client) -> None:
+def test_masked_values_are_not_shown(city: City, http: httpx.Client) -> None:
     at, other = city.raw("taxi", {"vid": 4711, "speed": 1.0, "time": TIME}, event(-1.0, "B4711"))
     city.refuse("secret", f"taxi/0:{at}", "vid: expected string, not a hidden value", _raw="4711")
     city.refuse("secret", f"taxi/0:{other}", "speed: -1.0 violates speed >= 0", **event(-1.0, "ab12"))
@@ -297,7 +297,7 @@ def test_what_a_mask_hides_is_not_told(city: City, http: httpx.Client) -> None:
     assert city.events("taxi")[-1] == {"_id": second, **event(1.0, "B4711")}, "the rest of it was lost"
 
 
-def test_the_quarantine_of_a_raw_stream(city: City, http: httpx.Client) -> None:
+def test_raw_stream_has_a_quarantine(city: City, http: httpx.Client) -> None:
     body = b'{"vid": "B1", "speed": "fast", "time": "2026-01-01T00:00:00Z"}\n{nonsense'
     kind = {"content-type": "application/x-ndjson"}
     http.post("/v1/streams/taxi/events", params={"mode": "partial"}, content=body, headers=kind).raise_for_status()
@@ -314,7 +314,7 @@ def test_the_quarantine_of_a_raw_stream(city: City, http: httpx.Client) -> None:
     assert http.get("/v1/streams/taxo/quarantine").json()["detail"] == "no stream 'taxo'; did you mean 'taxi'?"
 
 
-def test_of_a_quarantine_that_was_made_anew_old_ids_name_nothing(city: City, http: httpx.Client) -> None:
+def test_ids_of_a_recreated_quarantine_are_not_found(city: City, http: httpx.Client) -> None:
     refuse_one(city)
     (old,) = listed(http)
     city.log.delete("plain.quarantine")
@@ -344,14 +344,14 @@ def test_of_a_quarantine_that_was_made_anew_old_ids_name_nothing(city: City, htt
         ({"all": {}, "patch": 1}, 422, "patch: expected an object, not 1"),
     ],
 )
-def test_what_is_wrong_is_shown(anything: httpx.Client, said: Any, status: int, detail: str) -> None:
+def test_invalid_replays_are_refused(anything: httpx.Client, said: Any, status: int, detail: str) -> None:
     content = said if isinstance(said, str) else json.dumps(said)
     answer = anything.post("/v1/services/plain/quarantine/replay", content=content)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert detail in answer.json()["detail"]
 
 
-def test_it_is_for_providers_and_for_those_of_the_stream(tmp_path: Path) -> None:
+def test_quarantine_is_visible_to_providers_and_publishers_of_the_stream(tmp_path: Path) -> None:
     city = City(tmp_path, CITY)
     city.needs_keys = True
     city.tell_running(*SERVICES)
@@ -404,6 +404,6 @@ def test_from_a_shell(city: City, http: httpx.Client) -> None:
         (("--all", "--patch", "[]"), "--patch: expected a JSON object such as '{\"speed\": 0}', not '[]'"),
     ],
 )
-def test_what_a_shell_can_t_ask_for(args: tuple[str, ...], detail: str) -> None:
+def test_command_refuses_invalid_options(args: tuple[str, ...], detail: str) -> None:
     ran = CliRunner().invoke(app, ["quarantine", "replay", "plain", *args])
     assert str(ran.exception) == detail

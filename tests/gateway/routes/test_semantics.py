@@ -136,7 +136,7 @@ def test_pages_sse_websockets_and_webhooks_bring_what_is_meant(house: House, htt
         until(lambda: receiver.numbers == [0, 5, 6, 11], "four messages")
 
 
-def test_who_is_live_and_who_catches_up_get_the_same_whoever_else_subscribes(house: House) -> None:
+def test_live_and_catching_up_subscribers_get_the_same_events(house: House) -> None:
     """What others ask for must not take events from anybody: `laptop` is nearer to a laptop than `computer` is."""
     with (
         Client(house.url) as client,
@@ -152,13 +152,13 @@ def test_who_is_live_and_who_catches_up_get_the_same_whoever_else_subscribes(hou
     assert house.page(COMPUTERS) == [0, 2, 3, 4, 5]
 
 
-def test_a_threshold_says_how_near(house: House) -> None:
+def test_threshold_limits_relatedness(house: House) -> None:
     house.put(*EVENTS)
     assert house.page(f"{COMPUTERS} THRESHOLD 1") == [3, 5]
     assert house.page(f"{COMPUTERS} THRESHOLD 0.001") == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_themes_of_an_event_are_its_own_and_its_services(house: House) -> None:
+def test_event_has_its_own_themes_and_those_of_its_service(house: House) -> None:
     """In politics power is influence: nothing there says that it is energy."""
     about_energy = "topic~ = 'energy'~"
     house.put(EVENTS[0], EVENTS[4])
@@ -168,7 +168,7 @@ def test_the_themes_of_an_event_are_its_own_and_its_services(house: House) -> No
     assert house.page("topic~ = 'president'~ WITH THEME ('politics')", "debates") == [2]
 
 
-def test_a_service_that_gets_themes_is_heard_with_them(house: House, http: httpx.Client) -> None:
+def test_added_themes_of_a_service_apply_to_subscribers(house: House, http: httpx.Client) -> None:
     with Client(house.url) as client, client.subscribe("house", "topic~ = 'energy'~") as events:
         until(lambda: house.counts().get("house", {}).get("live") == 1, "one who is live")
         house.put(EVENTS[0])
@@ -181,7 +181,7 @@ def test_a_service_that_gets_themes_is_heard_with_them(house: House, http: httpx
         assert got(events, 2) == [2]
 
 
-def test_a_durable_filter_is_changed_between_two_events(house: House, http: httpx.Client) -> None:
+def test_durable_filter_changes_between_two_events(house: House, http: httpx.Client) -> None:
     made = http.post(
         "/v1/services/house/subscriptions", json={"filter": "device~ = %0~", "params": ["computer"]}
     ).json()
@@ -196,7 +196,7 @@ def test_a_durable_filter_is_changed_between_two_events(house: House, http: http
     assert "THRESHOLD from 0 to 1" in refused.json()["detail"]
 
 
-def test_whoever_may_not_see_an_attribute_finds_nothing_by_its_meaning(tmp_path: Path) -> None:
+def test_hidden_attribute_never_matches_by_meaning(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.needs_keys = True
     keys = {name: house.registry.create_key(name, "consumer", None)[1] for name in ("owner", "guest")}
@@ -222,7 +222,7 @@ def test_whoever_may_not_see_an_attribute_finds_nothing_by_its_meaning(tmp_path:
 # What is said of it ---------------------------------------------------------------------------
 
 
-def test_an_explanation_says_which_mapping_how_related_and_by_which_concepts(house: House, http: httpx.Client) -> None:
+def test_explanation_shows_mapping_relatedness_and_concepts(house: House, http: httpx.Client) -> None:
     house.put(*EVENTS)
     made = http.post("/v1/services/house/subscriptions", json={"filter": ENERGY}).json()
     said = http.get(f"/v1/subscriptions/{made['id']}/explain", params={"event": "readings:0:0"}).json()["event"]
@@ -241,7 +241,7 @@ def test_an_explanation_says_which_mapping_how_related_and_by_which_concepts(hou
     assert truths == {"device~ = 'computer'~": "true", "topic~ = 'energy'~": "true", "level > 5": "true"}
 
 
-def test_a_term_is_looked_into(http: httpx.Client) -> None:
+def test_term_is_described(http: httpx.Client) -> None:
     query: dict[str, Any] = {"term": "power", "to": ["energy", "garage"], "theme": "politics", "to_theme": "energy"}
     said = http.get("/v1/semantics", params=query).raise_for_status().json()
     assert (said["words"], said["basis"], said["documents"], said["threshold"]) == (["power"], 1, 6, 0.62)
@@ -273,7 +273,7 @@ services:
     assert "did you mean 'meaning'?" in refused["detail"]
 
 
-def test_a_webhook_by_meaning_waits_for_a_gateway_that_knows_words(tmp_path: Path) -> None:
+def test_webhook_by_meaning_waits_for_a_gateway_with_semantics(tmp_path: Path) -> None:
     house = House(tmp_path)
     knows = house.semantics
     with Receiver().running() as receiver:
@@ -295,7 +295,7 @@ def test_a_webhook_by_meaning_waits_for_a_gateway_that_knows_words(tmp_path: Pat
 # Where nothing knows what words mean ------------------------------------------------------------
 
 
-def test_without_semantics_everybody_is_told_what_to_install_or_build(tmp_path: Path) -> None:
+def test_missing_semantics_names_what_to_install_or_build(tmp_path: Path) -> None:
     house = House(tmp_path, knows=False)
     needed = "install an embedding (pip install 'tidegate[embedding]'), or build a space (tidegate semantics build"
     with house.running(), house.client() as http, opened(house) as socket:

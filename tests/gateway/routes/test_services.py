@@ -11,7 +11,7 @@ from tests.pipelines.running import until
 from tidegate.gateway.service_status import SILENT_AFTER_S
 
 
-def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None:
+def test_services_are_listed_with_their_status(world: World, http: httpx.Client) -> None:
     world.tell_running("gps")
     until(lambda: http.get("/v1/services/gps/status").json().get("state") == "running", "the state")
     found = http.get("/v1/services").json()["services"]

@@ -72,7 +72,7 @@ def test_all_or_nothing_and_partial(ready: World, http: httpx.Client) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_shown(
+def test_invalid_events_are_reported(
     ready: World, http: httpx.Client, path: str, headers: dict[str, str], body: bytes, status: int, detail: str
 ) -> None:
     answer = http.post(f"/v1/streams/{path}/events", content=body, headers=headers)

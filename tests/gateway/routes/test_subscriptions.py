@@ -126,7 +126,7 @@ def test_created_subscription_has_an_id_and_a_cursor(http: httpx.Client) -> None
         ([], 422, "expected an object with fields, not []"),
     ],
 )
-def test_what_is_wrong_is_shown(shared: httpx.Client, said: Any, status: int, detail: str) -> None:
+def test_invalid_subscriptions_are_refused(shared: httpx.Client, said: Any, status: int, detail: str) -> None:
     answer = shared.post("/v1/services/gps/subscriptions", json=said)
     assert detail in answer.json()["detail"]
     assert answer.status_code == status
@@ -169,7 +169,7 @@ def test_nothing_is_said_of_it_so_it_gets_everything(shared: httpx.Client) -> No
     assert (answer.status_code, answer.json()["filter"]) == (201, "")
 
 
-def test_what_is_conflated_is_told_apart_by_the_services_key(shared: httpx.Client) -> None:
+def test_conflation_uses_the_key_of_the_service(shared: httpx.Client) -> None:
     found = made(shared, every="1s")
     assert found["key"] == "vid"
     assert made(shared, every="1s", key="")["key"] is None
@@ -203,7 +203,7 @@ def test_malformed_or_too_long_body_is_refused(shared: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (413, "expected at most 262,144 bytes, not 300,000")
 
 
-def test_what_is_not_there(shared: httpx.Client) -> None:
+def test_unknown_names_get_404(shared: httpx.Client) -> None:
     answer = shared.post("/v1/services/gsp/subscriptions", json={})
     assert (answer.status_code, answer.json()["detail"]) == (404, "no service 'gsp'; did you mean 'gps'?")
     id_ = new_id()
@@ -286,7 +286,7 @@ def test_reconnect_acknowledges_and_continues(world: World, http: httpx.Client) 
         assert numbers(events.take(2)) == [3, 4]
 
 
-def test_reconnect_to_a_recreated_stream_gives_a_gap(world: World, http: httpx.Client) -> None:
+def test_reconnect_to_a_recreated_stream_reports_a_gap(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.log.delete("gps")
     world.log.create("gps", ["gps_taxi.0"])
@@ -307,7 +307,7 @@ def test_restart_keeps_acknowledged_cursors(tmp_path: Path) -> None:
         assert numbers(page(http, sub["id"])["events"]) == [4, 5]
 
 
-def test_it_begins_where_it_is_told(world: World, http: httpx.Client) -> None:
+def test_subscription_begins_at_the_requested_position(world: World, http: httpx.Client) -> None:
     world.append(4)
     cursor = http.get("/v1/services/gps/events", params={"from": "beginning", "max": 3}).json()["cursor"]
     assert numbers(page(http, made(http, **{"from": "beginning"})["id"])["events"]) == [0, 1, 2, 3]
@@ -455,7 +455,7 @@ def test_removed_subscription_ends(world: World, http: httpx.Client) -> None:
     assert http.get(f"/v1/subscriptions/{sub['id']}").status_code == 404
 
 
-def test_a_disabled_subscription_says_why_and_comes_again(world: World, http: httpx.Client) -> None:
+def test_disabled_subscription_shows_the_reason_and_can_be_enabled(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.registry.disable(sub["id"], "too old")
     answer = http.get(f"/v1/subscriptions/{sub['id']}/events")
@@ -505,7 +505,7 @@ def test_explain_says_why_an_event_matches(world: World, http: httpx.Client) -> 
     assert http.get(path, params={"event": "gps_taxi:0:2"}).json()["event"]["matches"] is False
 
 
-def test_an_event_that_is_none(world: World, http: httpx.Client) -> None:
+def test_invalid_event_is_refused(world: World, http: httpx.Client) -> None:
     path = f"/v1/subscriptions/{made(http)['id']}/explain"
     world.append(1)
     answer = http.get(path, params={"event": "gps_taxi:0:7"})

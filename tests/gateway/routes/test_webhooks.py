@@ -525,7 +525,7 @@ def test_forced_removal_of_the_service_disables_the_webhook(
 # Changed on the way -------------------------------------------------------------------------
 
 
-def test_what_waits_is_sent_as_it_is_wanted_now(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_waiting_events_are_sent_in_the_changed_form(world: World, http: httpx.Client, receiver: Receiver) -> None:
     receiver.free.clear()
     sub = made(http, receiver, format="plain")
     world.append(5)

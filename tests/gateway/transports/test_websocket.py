@@ -221,7 +221,7 @@ def test_every_event_is_matched_with_the_filter_of_its_side_of_the_marker(world:
     assert found == sorted(set(found))
 
 
-def test_cursor_of_another_stream_gives_a_gap(world: World) -> None:
+def test_cursor_of_another_stream_reports_a_gap(world: World) -> None:
     world.append(2)
     with opened(world) as client:
         cursor = client.ask("subscribe", id="f", service="fast", **{"from": "beginning"})["cursor"]
@@ -233,7 +233,7 @@ def test_cursor_of_another_stream_gives_a_gap(world: World) -> None:
         assert numbers(client.take(2)) == [0, 1]
 
 
-def test_an_ack_is_confirmed(world: World) -> None:
+def test_ack_is_confirmed(world: World) -> None:
     with opened(world) as client:
         cursor = client.ask("subscribe", id="a", service="gps")["cursor"]
         assert client.ask("ack", id="a", cursor=cursor) == {"op": "acked", "id": "a", "cursor": cursor}

@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Iterator[SegmentLog]:
 
 
 @pytest.mark.parametrize("kind", [Gps, Anpr])
-def test_the_same_seed_and_clock_give_the_same_events(kind: type[Gps] | type[Anpr]) -> None:
+def test_same_seed_and_clock_produce_the_same_events(kind: type[Gps] | type[Anpr]) -> None:
     one, two, other = kind(3), kind(3), kind(4)
     asked = [(7, START), (2_500, START + 5_000), (0, START + 6_000), (1, START + 10_000_000)]
     first = [one.events(*each).records for each in asked]
@@ -66,7 +66,7 @@ def test_one_report_in_two_hundred_breaks_a_constraint() -> None:
     }
 
 
-def test_a_taxi_goes_as_far_as_its_speed_says() -> None:
+def test_taxi_moves_by_its_speed() -> None:
     gps = Gps(vehicles=50)
     rounds = [[json.loads(r) for r in gps.events(50, START + n * 2_000_000).records] for n in range(200)]
     checked = 0
@@ -102,13 +102,13 @@ def test_vehicles_pass_cameras_that_are_neighbours_and_parties_stay_together() -
         assert all(way[: shortest - 1] == ways[0][: shortest - 1] for way in ways)
 
 
-def test_a_camera_is_in_beijing() -> None:
+def test_cameras_are_in_beijing() -> None:
     assert len(CAMERAS) == 120
     assert all(115.25 < longitude < 117.30 and 39.26 < latitude < 41.03 for longitude, latitude in CAMERAS.values())
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(50_000, 2.0), (777.7, 10.0), (0.5, 20.0)])
-def test_a_feed_gives_what_is_due_in_small_steps(log: SegmentLog, rate: float, seconds: float) -> None:
+def test_feed_appends_due_events_in_small_batches(log: SegmentLog, rate: float, seconds: float) -> None:
     clock = HandClock(end_s=seconds)
     stream = Stream("s", GPS, key="vid", source=(source := Demo("gps", rate)))
     DemoFeed(source, RawStreamWriter(log, stream, clock), clock).run(Event())
@@ -119,7 +119,7 @@ def test_a_feed_gives_what_is_due_in_small_steps(log: SegmentLog, rate: float, s
     assert list(steps) == sorted(steps)
 
 
-def test_what_was_due_while_it_slept_is_left_out(log: SegmentLog) -> None:
+def test_events_due_while_the_feed_slept_are_skipped(log: SegmentLog) -> None:
     class Sleepy(HandClock):
         def wait(self, stop: Event, seconds: float) -> bool:
             return super().wait(stop, 3_600.0 if 1 < self.monotonic() < 2 else seconds)
@@ -150,7 +150,7 @@ def test_partitions_are_those_of_the_intake(log: SegmentLog, key: str | None) ->
         (Demo("gps", rate=float("nan")), "rate: expected events per second, above 0, not nan"),
     ],
 )
-def test_a_bad_source_is_refused(log: SegmentLog, source: Demo, message: str) -> None:
+def test_bad_source_is_refused(log: SegmentLog, source: Demo, message: str) -> None:
     with pytest.raises(SourceError) as caught:
         DemoFeed(source, RawStreamWriter(log, Stream("s", GPS)))
     assert str(caught.value) == message

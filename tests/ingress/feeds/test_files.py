@@ -95,7 +95,7 @@ def test_csv_values_are_typed_by_the_schema(log: SegmentLog, tmp_path: Path) -> 
         (b"\xff,,,", "'utf-8' codec can't decode"),
     ],
 )
-def test_a_bad_line_is_quarantined_and_no_other(log: SegmentLog, tmp_path: Path, line: bytes, reason: str) -> None:
+def test_only_bad_lines_are_quarantined(log: SegmentLog, tmp_path: Path, line: bytes, reason: str) -> None:
     file = tmp_path / "taxis.csv"
     file.write_bytes(b"vid,speed,n,on\nfirst,1,1,true\n" + line + b"\nlast,2,2,false\n")
     run(log, file)
@@ -106,7 +106,7 @@ def test_a_bad_line_is_quarantined_and_no_other(log: SegmentLog, tmp_path: Path,
     assert refused.get("_raw", "").encode() == line or "_raw64" in refused
 
 
-def test_a_bad_header_refuses_its_file_and_no_other(log: SegmentLog, tmp_path: Path) -> None:
+def test_bad_header_refuses_only_its_file(log: SegmentLog, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("vid,vid\n1,2\n")
     (tmp_path / "in" / "b.parquet").write_bytes(b"PAR1 not really")
@@ -128,7 +128,7 @@ def test_ndjson_lines_are_taken_as_they_are(log: SegmentLog, tmp_path: Path) -> 
     ]
 
 
-def test_a_line_without_end_is_refused_unread(log: SegmentLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_without_end_is_refused_unread(log: SegmentLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_formats, "MAX_RECORD_BYTES", 2_000)
     file = tmp_path / "x.ndjson"
     file.write_bytes(b'{"vid":"a"}\n' + b"x" * 9_000 + b'\n{"vid":"b"}\n')
@@ -192,7 +192,7 @@ class FragileLog(SegmentLog):
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
 @pytest.mark.parametrize("stateful", [True, False])
-def test_each_record_comes_once_however_often_the_feed_dies(
+def test_every_record_is_appended_once_however_often_the_feed_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, stateful: bool
 ) -> None:
     monkeypatch.setattr(files, "MAX_BATCH_RECORDS", 10)
@@ -227,7 +227,7 @@ def test_each_record_comes_once_however_often_the_feed_dies(
         assert len(events(log, "s")) == 300
 
 
-def test_what_a_log_lost_with_the_power_is_read_again(tmp_path: Path) -> None:
+def test_records_lost_by_a_power_failure_are_read_again(tmp_path: Path) -> None:
     write("csv", tmp_path / "x.csv", range(100))
     log = SegmentLog(tmp_path / "log")
     run(log, tmp_path / "x.csv", state=tmp_path / "state")
@@ -239,7 +239,7 @@ def test_what_a_log_lost_with_the_power_is_read_again(tmp_path: Path) -> None:
     assert [event["n"] for event in events(log, "s")] == list(range(100))
 
 
-def test_own_ids_come_once_too(tmp_path: Path) -> None:
+def test_records_with_own_ids_are_appended_once(tmp_path: Path) -> None:
     rows = [{"_id": f"own-{n}" if n % 2 else f"x.ndjson:{n + 5}", "vid": "a", "n": n} for n in range(50)]
     (tmp_path / "x.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
     log = SegmentLog(tmp_path / "log")
@@ -261,7 +261,7 @@ class Script(HandClock):
         return super().wait(stop, seconds)
 
 
-def test_files_that_come_later_and_lines_that_are_added_are_read(log: SegmentLog, tmp_path: Path) -> None:
+def test_later_files_and_added_lines_are_read(log: SegmentLog, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     (folder / "deep").mkdir(parents=True)
     write("csv", folder / "b.csv", [1])
@@ -305,7 +305,7 @@ def test_replay_is_as_fast_as_the_events_times_say(log: SegmentLog, tmp_path: Pa
     assert [event["vid"] for event in events(log, "s")] == ["a"] * 5 + ["b"]
 
 
-def test_a_replay_that_is_stopped_goes_on_where_it_was(log: SegmentLog, tmp_path: Path) -> None:
+def test_stopped_replay_resumes_where_it_ended(log: SegmentLog, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("vid,time\n" + "".join(f"v{s},2026-01-01T00:00:{s:02d}Z\n" for s in range(60)))
     for end in (20.5, 20.5, 60.0):
@@ -313,7 +313,7 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(log: SegmentLog, tmp_path
     assert [event["vid"] for event in events(log, "s")] == [f"v{s}" for s in range(60)]
 
 
-def test_a_file_that_shrank_is_told(log: SegmentLog, tmp_path: Path) -> None:
+def test_shrunk_file_is_reported(log: SegmentLog, tmp_path: Path) -> None:
     write("csv", tmp_path / "x.csv", range(9))
     told: list[str] = []
     for n in (9, 3):
@@ -334,13 +334,13 @@ def test_a_file_that_shrank_is_told(log: SegmentLog, tmp_path: Path) -> None:
         (Files("pyproject.toml"), "path: 'pyproject.toml' ends in none of .csv, .ndjson, .jsonl, .parquet"),
     ],
 )
-def test_a_bad_source_is_refused(log: SegmentLog, source: Files, message: str) -> None:
+def test_bad_source_is_refused(log: SegmentLog, source: Files, message: str) -> None:
     with pytest.raises(SourceError) as caught:
         FilesFeed(source, RawStreamWriter(log, Stream("s", SCHEMA))).run(Event())
     assert message in str(caught.value)
 
 
-def test_a_speed_needs_times(log: SegmentLog) -> None:
+def test_speed_needs_event_times(log: SegmentLog) -> None:
     with pytest.raises(SourceError, match="needs an event_time"):
         FilesFeed(Files("x.csv", speed=1), RawStreamWriter(log, Stream("s", Schema({"vid": "string"}))))
 
@@ -351,7 +351,7 @@ ids = st.builds("{}{}".format, st.sampled_from(["a:", "b:x:", ":", "", "a:0"]), 
 
 
 @given(st.lists(ids), ids)
-def test_what_was_seen_is_what_was_added(added: list[str], asked: str) -> None:
+def test_tracked_offsets_are_those_that_were_added(added: list[str], asked: str) -> None:
     seen = StoredIds()
     for id_ in added:
         seen.add(id_)

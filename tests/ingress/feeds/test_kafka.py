@@ -97,7 +97,7 @@ class FragileLog(SegmentLog):
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.parametrize("stateful", [True, False])
-def test_each_record_comes_once_however_often_the_feed_dies(
+def test_every_record_is_appended_once_however_often_the_feed_is_killed(
     kafka_broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stateful: bool
 ) -> None:
     monkeypatch.setattr(kafka, "MAX_BATCH_RECORDS", 20)
@@ -182,7 +182,7 @@ def test_topic_becomes_a_service_file(kafka_broker: str, topic: str, tmp_path: P
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_what_is_no_json_is_quarantined_under_its_offset(kafka_broker: str, topic: str, log: SegmentLog) -> None:
+def test_text_other_than_json_is_quarantined_under_its_offset(kafka_broker: str, topic: str, log: SegmentLog) -> None:
     produce(kafka_broker, topic, [b"no json", b'{"vid":"a","n":1,"_id":"own"}', b"", b'{"vid":"a","n":2}'])
     for _ in range(2):
         run_through(log, kafka_broker, topic)
@@ -192,9 +192,7 @@ def test_what_is_no_json_is_quarantined_under_its_offset(kafka_broker: str, topi
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_old(
-    kafka_broker: str, topic: str, log: SegmentLog, tmp_path: Path
-) -> None:
+def test_recreated_topic_is_an_error(kafka_broker: str, topic: str, log: SegmentLog, tmp_path: Path) -> None:
     produce(kafka_broker, topic, numbered(range(100)))
     run_through(log, kafka_broker, topic, tmp_path / "state")
     noted = tmp_path / "state" / "s.json"
@@ -205,12 +203,12 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old(
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_a_topic_that_is_not_there_is_an_error(kafka_broker: str, log: SegmentLog) -> None:
+def test_missing_topic_is_an_error(kafka_broker: str, log: SegmentLog) -> None:
     with pytest.raises(SourceError, match="nowhere"):
         feed(log, kafka_broker, "nowhere").run(Event())
 
 
-def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_broker_is_an_error(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "REQUEST_TIMEOUT_S", 0.5)
     told: list[str] = []
     made = KafkaFeed(Kafka("t", "127.0.0.1:1"), RawStreamWriter(log, Stream("s", SCHEMA)), report=told.append)
@@ -218,6 +216,6 @@ def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog, monkeypatch: py
         made.run(Event())
 
 
-def test_a_topic_needs_a_name(log: SegmentLog) -> None:
+def test_topic_needs_a_name(log: SegmentLog) -> None:
     with pytest.raises(SourceError, match="topic: expected the name of a topic, not ''"):
         KafkaFeed(Kafka(""), RawStreamWriter(log, Stream("s", SCHEMA)))

@@ -147,7 +147,7 @@ def test_objects_and_arrays_of_objects_become_events(log: SegmentLog, broker: Mo
 
 
 @needs_broker
-def test_a_topic_is_an_attribute_where_the_schema_has_it(log: SegmentLog, broker: Mosquitto) -> None:
+def test_topic_is_an_attribute_if_the_schema_has_it(log: SegmentLog, broker: Mosquitto) -> None:
     subscribed(log, broker, "fleet/#", WITH_TOPIC)
     with feeding(log, broker, "fleet/#", WITH_TOPIC), publisher(broker) as client:
         publish(client, "fleet/a", {"n": 1})
@@ -163,7 +163,7 @@ def test_a_topic_is_an_attribute_where_the_schema_has_it(log: SegmentLog, broker
 
 
 @needs_broker
-def test_what_comes_while_the_feed_is_away_is_kept_for_it(log: SegmentLog, broker: Mosquitto) -> None:
+def test_messages_sent_while_the_feed_is_away_arrive_later(log: SegmentLog, broker: Mosquitto) -> None:
     subscribed(log, broker)
     with publisher(broker) as client:
         publish(client, "fleet/1/gps", *({"n": n} for n in range(3_000)))
@@ -173,7 +173,7 @@ def test_what_comes_while_the_feed_is_away_is_kept_for_it(log: SegmentLog, broke
 
 
 @needs_broker
-def test_a_retained_message_comes_once(log: SegmentLog, broker: Mosquitto) -> None:
+def test_retained_message_is_appended_once(log: SegmentLog, broker: Mosquitto) -> None:
     with publisher(broker) as client:
         client.publish("fleet/1/gps", '{"n":1}', qos=1, retain=True).wait_for_publish(20)
         for n in (2, 3, 4):
@@ -185,7 +185,7 @@ def test_a_retained_message_comes_once(log: SegmentLog, broker: Mosquitto) -> No
 
 
 @needs_broker
-def test_a_broker_that_restarts_loses_nothing_that_it_acknowledged(log: SegmentLog, broker: Mosquitto) -> None:
+def test_restarted_broker_loses_no_acknowledged_message(log: SegmentLog, broker: Mosquitto) -> None:
     subscribed(log, broker)
     with feeding(log, broker) as feeds, publisher(broker) as client:
         sent = [client.publish("fleet/1/gps", json.dumps({"n": n}), qos=1) for n in range(4_000)]
@@ -200,7 +200,7 @@ def test_a_broker_that_restarts_loses_nothing_that_it_acknowledged(log: SegmentL
 
 
 @needs_broker
-def test_a_broker_that_is_killed_is_found_again(log: SegmentLog, broker: Mosquitto) -> None:
+def test_feed_reconnects_to_a_killed_broker(log: SegmentLog, broker: Mosquitto) -> None:
     with feeding(log, broker) as feeds:
         for numbered in (range(500), range(500, 1_000)):
             with publisher(broker) as client:
@@ -235,7 +235,7 @@ MqttFeed(stream.source, RawStreamWriter(log, stream)).run(Event())
 
 
 @needs_broker
-def test_a_feed_that_is_killed_before_it_acknowledged_gives_duplicates_at_most(
+def test_feed_killed_before_the_acknowledgement_appends_duplicates_at_most(
     log: SegmentLog, broker: Mosquitto, tmp_path: Path
 ) -> None:
     subscribed(log, broker)
@@ -260,7 +260,7 @@ def test_a_feed_that_is_killed_before_it_acknowledged_gives_duplicates_at_most(
 
 
 @needs_broker
-def test_an_append_that_fails_acknowledges_nothing(
+def test_failed_append_acknowledges_nothing(
     log: SegmentLog, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscribed(log, broker)
@@ -279,7 +279,7 @@ def test_an_append_that_fails_acknowledges_nothing(
     assert numbers(log) == list(range(100))
 
 
-def test_a_broker_without_mqtt_5_is_spoken_to_in_the_old_way(log: SegmentLog) -> None:
+def test_broker_without_mqtt_5_gets_mqtt_3(log: SegmentLog) -> None:
     """A broker of our own that knows 3.1.1 only, and has a session with a message for us."""
     told: list[str] = []
     versions: list[int] = []
@@ -312,7 +312,7 @@ def test_a_broker_without_mqtt_5_is_spoken_to_in_the_old_way(log: SegmentLog) ->
     assert "no MQTT 5" in told[0]
 
 
-def test_a_client_id_is_of_one_log_stream_and_topic(log: SegmentLog) -> None:
+def test_client_id_is_unique_per_log_stream_and_topic(log: SegmentLog) -> None:
     writer = RawStreamWriter(log, Stream("s", SCHEMA))
     ids = [MqttFeed(Mqtt(topic), writer).client_id for topic in ("a", "a", "b")]
     assert ids[0] == ids[1] != ids[2]
@@ -320,7 +320,7 @@ def test_a_client_id_is_of_one_log_stream_and_topic(log: SegmentLog) -> None:
     assert MqttFeed(Mqtt("a"), RawStreamWriter(log, Stream("s", SCHEMA))).client_id != ids[0]
 
 
-def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog) -> None:
+def test_unreachable_broker_is_an_error(log: SegmentLog) -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(SourceError, match=f"can't reach the MQTT broker {address}: "):
         MqttFeed(Mqtt("a", address), RawStreamWriter(log, Stream("s", SCHEMA))).run(Event())
@@ -338,13 +338,13 @@ def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog) -> None:
         (Mqtt("a", password_env="SECRET"), "password_env: the environment has no SECRET"),
     ],
 )
-def test_a_bad_source_is_refused(log: SegmentLog, source: Mqtt, message: str) -> None:
+def test_bad_source_is_refused(log: SegmentLog, source: Mqtt, message: str) -> None:
     with pytest.raises(SourceError) as caught:
         MqttFeed(source, RawStreamWriter(log, Stream("s", SCHEMA)))
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(("broker", "address"), [("host", ("host", 1883)), ("h:7", ("h", 7)), ("[::1]:8", ("::1", 8))])
-def test_an_address_may_leave_out_the_port(log: SegmentLog, broker: str, address: tuple[str, int]) -> None:
+def test_address_may_omit_the_port(log: SegmentLog, broker: str, address: tuple[str, int]) -> None:
     feed = MqttFeed(Mqtt("a", broker), RawStreamWriter(log, Stream("s", SCHEMA)))
     assert (feed.host, feed.port) == address

@@ -32,7 +32,7 @@ def defined(*streams: Stream) -> Definitions:
     return Definitions({stream.name: stream for stream in streams})
 
 
-def test_each_stream_that_has_a_source_is_fed(log: SegmentLog) -> None:
+def test_every_stream_with_a_source_is_fed(log: SegmentLog) -> None:
     given = defined(
         Stream("gps", GPS, key="vid", source=Demo("gps", 5_000)),
         Stream("anpr", ANPR, key="cid", partitions=2, source=Demo("anpr", 2_000)),
@@ -68,7 +68,7 @@ def make(failures: int) -> Any:
     return lambda request: Shaky(request.writer, failures)
 
 
-def test_a_feed_that_fails_runs_again(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_feed_is_restarted(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "make_feed", make(3))
     with start_feeds(defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=QUICK) as feeds:
         assert feeds.join(20)
@@ -80,7 +80,7 @@ def test_a_feed_that_fails_runs_again(log: SegmentLog, monkeypatch: pytest.Monke
     assert status["events"] == 4
 
 
-def test_a_feed_that_waits_stops_at_once(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_feed_stops_at_once(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "make_feed", make(3))
     with start_feeds(
         defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=Backoff(first_s=900, max_s=900)

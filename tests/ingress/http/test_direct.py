@@ -77,7 +77,7 @@ def test_lines_are_appended_byte_by_byte(log: Unsteady) -> None:
     assert b"".join(each + b"\n" for each in raw(log, "s")) == body
 
 
-def test_the_cursor_is_behind_what_was_appended(log: Unsteady) -> None:
+def test_cursor_is_after_the_appended_events(log: Unsteady) -> None:
     ingest = over(log, Stream("s", GPS, key="vid", partitions=3))
     send(ingest, lines(gps(n) for n in range(10)))
     told = send(ingest, lines(gps(n) for n in range(10)))
@@ -86,7 +86,7 @@ def test_the_cursor_is_behind_what_was_appended(log: Unsteady) -> None:
     assert {partition for partition, _ in log.read("s", log.begin("s")).places} == {"0", "1", "2"}
 
 
-def test_a_stream_without_times_gets_the_moment_of_arrival(log: Unsteady, clock: HandClock) -> None:
+def test_stream_without_event_time_uses_the_arrival_time(log: Unsteady, clock: HandClock) -> None:
     ingest = plain(log, clock)
     send(ingest, b'{"n":1}\n{"n":2,"_time":"2020-01-01"}')
     send(ingest, b'[\n{"n":\n3}\n]', JSON)
@@ -101,7 +101,7 @@ def test_no_number_loses_a_digit(log: Unsteady, clock: HandClock) -> None:
     assert raw(log, "s")[1] == b'{"_id":"e1","_time":"%s","n": 1, "x": 1.10}' % NOW.encode()
 
 
-def test_an_envelope_gives_id_and_time_where_data_has_none(log: Unsteady, clock: HandClock) -> None:
+def test_envelope_provides_missing_id_and_time(log: Unsteady, clock: HandClock) -> None:
     time = {"time": "2026-05-01T00:00:00Z"}
     body = [
         {**ENVELOPE, **time, "data": {"n": 1}},
@@ -116,7 +116,7 @@ def test_an_envelope_gives_id_and_time_where_data_has_none(log: Unsteady, clock:
     ]
 
 
-def test_an_event_with_a_time_of_its_own_needs_no_other(log: Unsteady) -> None:
+def test_event_with_its_own_time_needs_no_other(log: Unsteady) -> None:
     headers = {f"ce-{name}": value for name, value in ENVELOPE.items()} | {"ce-time": "2020-01-01T00:00:00Z"}
     send(over(log, TIMED), json.dumps(gps(1)).encode(), JSON, headers)
     assert events(log, "s") == [{"_id": "e1", **gps(1)}]
@@ -160,7 +160,7 @@ def test_in_mode_partial_the_good_are_appended_and_the_bad_kept_aside(log: Unste
     assert refused[0]["_time"] == NOW
 
 
-def test_a_receipt_shows_the_first_errors_and_counts_all(log: Unsteady, clock: HandClock) -> None:
+def test_receipt_shows_the_first_errors_and_counts_all(log: Unsteady, clock: HandClock) -> None:
     told = send(plain(log, clock, errors=3), b"[{},{},{},{},{}]", JSON)
     assert len(told.errors) == 3
     assert told.to_json() == {
@@ -172,13 +172,13 @@ def test_a_receipt_shows_the_first_errors_and_counts_all(log: Unsteady, clock: H
     }
 
 
-def test_a_receipt_as_json(log: Unsteady) -> None:
+def test_receipt_is_written_as_json(log: Unsteady) -> None:
     told = send(over(log, TIMED), lines([gps(1)]))
     assert told.to_json() == {"accepted": 1, "duplicates": 0, "refused": 0, "cursor": log.end("s").text}
     assert EventRefusal(1, "n", "bad", 3).to_json() == {"index": 1, "pointer": "n", "detail": "bad", "line": 3}
 
 
-def test_what_can_not_be_taken_is_told(log: Unsteady) -> None:
+def test_unacceptable_requests_are_reported(log: Unsteady) -> None:
     ingest = over(log, TIMED, Stream("demo", GPS, source=Demo("gps")))
     with pytest.raises(StreamConflict, match="'demo' is fed by its source, demo, which is its one writer; expected"):
         send(ingest, b"{}", stream="demo")
@@ -193,7 +193,7 @@ def test_what_can_not_be_taken_is_told(log: Unsteady) -> None:
     assert log.streams() == ["s", "s.quarantine"]
 
 
-def test_a_stream_that_is_defined_anew_is_judged_anew(log: Unsteady, clock: HandClock) -> None:
+def test_redefined_stream_uses_its_new_schema(log: Unsteady, clock: HandClock) -> None:
     ingest = plain(log, clock)
     assert send(ingest, b'{"n":1}').accepted == 1
     ingest.define(streams(Stream("s", Schema({"n": "string"}))))
@@ -206,7 +206,7 @@ def test_a_stream_that_is_defined_anew_is_judged_anew(log: Unsteady, clock: Hand
 # Duplicates ------------------------------------------------------------------------
 
 
-def test_an_id_is_appended_once(log: Unsteady) -> None:
+def test_id_is_appended_once(log: Unsteady) -> None:
     ingest = over(log, TIMED)
     body = lines([gps(1, _id="a"), gps(2, _id="b"), gps(3, _id="a"), gps(4), gps(4)])
     assert send(ingest, body).to_json().items() >= {"accepted": 4, "duplicates": 1}.items()
@@ -214,14 +214,14 @@ def test_an_id_is_appended_once(log: Unsteady) -> None:
     assert [event["vid"] for event in events(log, "s")] == ["BJ1", "BJ2", "BJ4", "BJ4", "BJ4", "BJ4"]
 
 
-def test_a_refused_request_leaves_no_ids(log: Unsteady) -> None:
+def test_refused_request_stores_no_ids(log: Unsteady) -> None:
     ingest = over(log, TIMED)
     assert send(ingest, lines([gps(1, _id="a"), {"vid": 7}])).refused == 1
     assert send(ingest, lines([{"_id": "a"}]), mode="partial").refused == 1
     assert send(ingest, lines([gps(1, _id="a")])).accepted == 1
 
 
-def test_an_id_is_forgotten_after_a_while(log: Unsteady) -> None:
+def test_id_expires(log: Unsteady) -> None:
     clock = HandClock()
     ingest = over(log, TIMED, clock=clock, remembered_s=60.0)
     body = lines([gps(1, _id="a")])
@@ -245,7 +245,7 @@ requests = st.lists(
 
 
 @given(requests, st.sampled_from(["all", "partial"]), st.integers(1, 3), st.integers(0, 6), st.booleans())
-def test_what_is_in_the_log_is_what_a_plain_set_would_let_in(
+def test_deduplication_agrees_with_a_plain_set(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[str | None, bool]]],
     mode: Any,
@@ -289,7 +289,7 @@ def test_what_is_in_the_log_is_what_a_plain_set_would_let_in(
 # Groups and failures ---------------------------------------------------------------
 
 
-def test_requests_that_come_together_are_appended_together(log: Unsteady) -> None:
+def test_concurrent_requests_are_appended_together(log: Unsteady) -> None:
     ingest = Ingest(log)
     ingest.define(streams(TIMED, Stream("t", GPS)))
     body = lines([gps(1)])
@@ -306,7 +306,7 @@ def test_requests_that_come_together_are_appended_together(log: Unsteady) -> Non
     assert [isinstance(each, IngestReceipt) and each.accepted for each in told] == [1, False, 1, 1]
 
 
-def test_what_is_not_in_the_log_is_not_acknowledged(log: Unsteady) -> None:
+def test_events_are_acknowledged_only_if_appended(log: Unsteady) -> None:
     ingest = Ingest(log)
     ingest.define(streams(Stream("s", GPS, key="vid", partitions=2), Stream("t", GPS)))
     body = lines(gps(n, _id=f"i{n}") for n in range(20))
@@ -331,7 +331,7 @@ def test_what_is_not_in_the_log_is_not_acknowledged(log: Unsteady) -> None:
     assert sorted(event["_id"] for event in events(log, "s")) == sorted(f"i{n}" for n in range(20))
 
 
-def test_a_request_that_fails_in_the_middle_leaves_nothing(log: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_fails_in_the_middle_stores_no_ids(log: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
     ingest = over(log, TIMED)
     monkeypatch.setattr("tidegate.ingress.http.stream_ingestor.read_recent_ids", lambda *_: 1 // 0)
     with pytest.raises(NotAcknowledged, match="ingest failed: ZeroDivisionError"):
@@ -341,7 +341,7 @@ def test_a_request_that_fails_in_the_middle_leaves_nothing(log: Unsteady, monkey
     assert len(raw(log, "s")) == 1
 
 
-def test_a_stream_that_is_made_again_begins_anew(log: Unsteady) -> None:
+def test_recreated_stream_has_no_ids(log: Unsteady) -> None:
     ingest = over(log, TIMED)
     send(ingest, lines(gps(n, _id=f"i{n}") for n in range(5)))
     log.delete("s")
@@ -350,7 +350,7 @@ def test_a_stream_that_is_made_again_begins_anew(log: Unsteady) -> None:
     assert send(ingest, lines([gps(1, _id="i1")])).accepted == 1
 
 
-def test_it_closes(log: Unsteady) -> None:
+def test_closed_ingest_refuses_requests(log: Unsteady) -> None:
     async def run() -> IngestReceipt:
         async with over(log, TIMED) as ingest:
             return await ingest.ingest("s", LINES, {}, lines([gps(1)]))

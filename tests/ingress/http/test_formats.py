@@ -32,12 +32,12 @@ def read(content_type: str | None, body: bytes, schema: Schema = ANY, **headers:
 
 
 @pytest.mark.parametrize("content_type", [JSON, "Application/JSON", f'{JSON}; charset="UTF-8"', f"{JSON};charset=utf8"])
-def test_a_content_type_may_be_written_in_many_ways(content_type: str) -> None:
+def test_content_type_has_several_spellings(content_type: str) -> None:
     assert read(content_type, b'{"n":1}').events == [{"n": 1}]
 
 
 @pytest.mark.parametrize("content_type", [None, "", "text/plain", "application/xml; charset=utf-8"])
-def test_an_unknown_one_is_told_what_there_is(content_type: str | None) -> None:
+def test_unknown_content_type_lists_the_known_ones(content_type: str | None) -> None:
     with pytest.raises(MediaTypeError) as told:
         read(content_type, b"{}")
     assert all(each in str(told.value) for each in CONTENT_TYPES)
@@ -51,12 +51,12 @@ def test_another_charset_is_refused() -> None:
 # JSON ------------------------------------------------------------------------------
 
 
-def test_an_object_is_one_event_as_it_was_written() -> None:
+def test_object_is_one_event_with_unchanged_text() -> None:
     body = b' {"x": 1.10,\n "n": 123456789012345678}\n'
     assert read(JSON, body) == ParsedBody([body], [{"x": 1.1, "n": 123456789012345678}])
 
 
-def test_an_array_is_many_each_as_it_was_written() -> None:
+def test_array_is_several_events_with_unchanged_texts() -> None:
     parsed = read(JSON, b'\n[ {"x": 1.10} ,\n{"x": 0.100000000000000005551}, [1] ]')
     assert parsed.raws == [b'{"x": 1.10}', b'{"x": 0.100000000000000005551}', b"[1]"]
     assert parsed.events == [{"x": 1.1}, {"x": 0.1}, [1]]
@@ -75,7 +75,7 @@ def test_an_array_is_many_each_as_it_was_written() -> None:
         (b"[" * 100_000, "expected a JSON object, or an array of objects: "),
     ],
 )
-def test_broken_json_is_told_where(body: bytes, message: str) -> None:
+def test_broken_json_is_reported_with_its_position(body: bytes, message: str) -> None:
     with pytest.raises(BodyError, match=message):
         read(JSON, body)
 
@@ -98,13 +98,13 @@ layouts = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensu
 
 
 @given(st.lists(json_values, max_size=4), layouts)
-def test_the_items_of_an_array_are_where_they_are_said_to_be(values: list[Any], layout: dict[str, Any]) -> None:
+def test_positions_of_array_items_are_correct(values: list[Any], layout: dict[str, Any]) -> None:
     text = json.dumps(values, **layout)
     assert [json.loads(text[begin:end]) for begin, end in json_spans.items(text)] == values
 
 
 @given(st.dictionaries(st.text(max_size=4), json_values, max_size=4), layouts)
-def test_the_members_of_an_object_are_where_they_are_said_to_be(value: dict[str, Any], layout: dict[str, Any]) -> None:
+def test_positions_of_object_members_are_correct(value: dict[str, Any], layout: dict[str, Any]) -> None:
     text = json.dumps(value, **layout)
     for name, each in value.items():
         place = json_spans.member(text, name)
@@ -113,11 +113,11 @@ def test_the_members_of_an_object_are_where_they_are_said_to_be(value: dict[str,
     assert json_spans.member(text, "surely not") is None
 
 
-def test_of_two_members_the_last_counts() -> None:
+def test_last_of_two_equal_members_counts() -> None:
     assert json_spans.member('{"a":1,"a":22}', "a") == (11, 13)
 
 
-def test_a_number_may_be_long() -> None:
+def test_number_may_be_long() -> None:
     text = f"[{'1' * 300}, {'1' * 5_000}]"
     assert [end - begin for begin, end in json_spans.items(text)] == [300, 5_000]
 
@@ -140,7 +140,7 @@ def test_empty_lines_count_as_lines_only() -> None:
     assert parsed.lines == [2, 5]
 
 
-def test_a_broken_line_is_its_own_problem() -> None:
+def test_broken_line_affects_no_other_line() -> None:
     parsed = read(LINES, b'{"n":1}\n{"n":}\n\xff\n{"n":[{"a":1}\n{"b":2}]}\n')
     assert parsed.events == [{"n": 1}, None, None, None, None]
     assert list(parsed.problems) == [1, 2, 3, 4]
@@ -164,7 +164,7 @@ def test_data_is_the_event_and_the_envelope_has_its_id_and_time() -> None:
     assert parsed.envelopes == [Envelope("e1", "2026-01-01T00:00:00.000000Z")]
 
 
-def test_a_batch_is_many() -> None:
+def test_cloudevents_batch_is_several_events() -> None:
     parsed = read(CLOUDS, b"[" + cloud() + b"," + cloud(id="e2", datacontenttype="application/geo+json") + b"]")
     assert parsed.events == [{"n": 1}, {"n": 1}]
     assert parsed.envelopes == [Envelope("e1"), Envelope("e2")]
@@ -183,7 +183,7 @@ def test_a_batch_is_many() -> None:
         ({"datacontenttype": "text/xml"}, "datacontenttype", "expected application/json, not 'text/xml'"),
     ],
 )
-def test_a_bad_envelope_is_a_problem_of_its_event(more: dict[str, Any], path: str, message: str) -> None:
+def test_bad_envelope_affects_its_event_only(more: dict[str, Any], path: str, message: str) -> None:
     parsed = read(CLOUDS, b"[" + cloud() + b"," + cloud(**more) + b"]")
     assert parsed.problems == {1: [Violation(path, message)]}
     assert parsed.events == [{"n": 1}, None]
@@ -215,7 +215,7 @@ def test_headers_may_be_the_envelope() -> None:
     assert parsed.envelopes == [Envelope("a b", "2026-01-01T00:00:00.000000Z")]
 
 
-def test_headers_that_are_no_envelope_are_told() -> None:
+def test_invalid_envelope_headers_are_reported() -> None:
     parsed = read(JSON, b"{}", ce_id="1", ce_time="x", ce_specversion="1.0", ce_source="s")
     assert [each.path for each in parsed.problems[0]] == ["ce-type", "ce-time"]
     with pytest.raises(BodyError, match=r"expected a JSON object as the data of an event with ce- headers, not \[\]"):
@@ -330,14 +330,14 @@ def test_other_columns_are_refused(name: str, column: pa.Array, message: str) ->
 
 
 @pytest.mark.parametrize("micros", [2**60, -(2**60), 65_536 * 31_556_952_000_000])
-def test_a_moment_that_can_not_be_written_is_refused(micros: int) -> None:
+def test_time_out_of_range_is_refused(micros: int) -> None:
     with pytest.raises(BodyError, match="expected times of the years 1 to 9999"):
         arrow(time=pa.array([0, None, micros], pa.timestamp("us")))
     with pytest.raises(BodyError, match="expected times of the years 1 to 9999"):
         arrow(pos=pa.array([{"x": 1.0, "at": micros}], pa.struct({"x": pa.float64(), "at": pa.timestamp("us")})))
 
 
-def test_missing_and_repeated_columns_are_told() -> None:
+def test_missing_and_repeated_columns_are_reported() -> None:
     with pytest.raises(BodyError, match="expected columns 'n' too, beside x"):
         read(ARROW, ipc(pa.RecordBatch.from_pydict({"x": [1.0]})), Schema({"n": "int64", "x": "float64"}))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
@@ -346,7 +346,7 @@ def test_missing_and_repeated_columns_are_told() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 7, 40, -20])
-def test_a_broken_stream_is_told(cut: int) -> None:
+def test_broken_stream_is_reported(cut: int) -> None:
     body = ipc(pa.RecordBatch.from_pydict({"n": list(range(100))}))
     with pytest.raises(BodyError, match="expected an Arrow IPC stream: "):
         read(ARROW, body[:cut])

@@ -20,7 +20,7 @@ from tidegate.logs import SegmentLog
     st.integers(1, 8),
     st.sampled_from([1.0, 5.0, 1e9]),
 )
-def test_it_agrees_with_a_plain_list(steps: list[tuple[str, float]], most: int, age_s: float) -> None:
+def test_recent_ids_agree_with_a_plain_list(steps: list[tuple[str, float]], most: int, age_s: float) -> None:
     seen, oracle, now = RecentIds(most, age_s), list[tuple[str, float]](), 0.0
     for id_, passed in steps:
         now += passed

@@ -106,7 +106,7 @@ def test_close_finishes_what_was_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_tells_the_gateway_to_end_does_not_end_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_to_the_process_group_does_not_end_the_worker(tmp_path: Path, number: signal.Signals) -> None:
     """A shell, or whoever starts a group of processes, tells all of them: the gateway drains, and needs this one."""
 
     async def body(worker: IngestWorker) -> None:
@@ -139,7 +139,7 @@ def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
     with_worker(tmp_path, body, partial(Stuck, tmp_path), in_flight_bytes=4 * len(one))
 
 
-def test_what_waits_together_is_one_group() -> None:
+def test_waiting_requests_are_one_group() -> None:
     from queue import SimpleQueue
 
     waiting: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
@@ -149,7 +149,7 @@ def test_what_waits_together_is_one_group() -> None:
     assert [[n for n, _ in group] for group in _groups(waiting, 10)] == [[0, 1, 2], [3, 4]]
 
 
-def test_a_process_that_can_not_start_is_started_again(tmp_path: Path) -> None:
+def test_process_that_can_not_start_is_restarted(tmp_path: Path) -> None:
     async def body(worker: IngestWorker) -> None:
         with pytest.raises(NotAcknowledged, match="the ingest process ended with exit code 1 before it was ready"):
             await worker.ingest("s", LINES, {}, lines([gps(1)]))
@@ -240,7 +240,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ORPHAN)
     path = os.pathsep.join(each for each in sys.path if each)
