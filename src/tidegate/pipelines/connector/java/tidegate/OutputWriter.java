@@ -15,8 +15,8 @@ import org.apache.spark.sql.Row;
  * {@code arrived} (when the input was appended, in microseconds), {@code body} (the JSON object without id and source).
  *
  * <p>By position: the rows of an output partition arrive in the order of one source partition, so those up to the last
- * written one are skipped, by position ({@code revision}) and child. By key: a row is skipped if its key was written with
- * this revision or a later one since the last checkpoint; see {@link Written}.
+ * written one are skipped, by position ({@code revision}) and child. By key: a row is skipped if its key was written
+ * with this revision or a later one since the last checkpoint; see {@link Written}.
  */
 abstract class OutputWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
