@@ -28,6 +28,7 @@ RULES = (
     (r"async_client", "sync_client"),
     (r"Stop(Async)Iteration", "StopIteration"),
     (r"Async([A-Z]\w*)", r"\1"),
+    (r"asynccontextmanager", "contextmanager"),
     (r"aclosing", "closing"),
     (r"aclose", "close"),
     (r"aread", "read"),

@@ -18,7 +18,7 @@ from tidegate.client import AsyncClient, AsyncSubscription, Client, Subscription
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_sync_client.py"
 PUBLIC_METHODS = """
     close services service status discover watch quarantine replay apply
-    publish events subscribe
+    publish events history subscribe
     subscriptions subscription create_subscription change_subscription delete_subscription enable_subscription
     renew_subscription adopt_subscription explain dead_letters redeliver consume
     keys create_key rotate_key revoke_key

@@ -35,7 +35,10 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_subscription_examples_print_the_documented_output(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_subscription_examples_print_the_documented_output(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # an example writes a file
     names: dict[str, Any] = {}
     before, _ = TEXT.split("## Publishing")
     for block in blocks(before, "python"):

@@ -5,6 +5,7 @@ Stores nothing on disk: a caller that wants to continue later stores the cursor.
 """
 
 from tidegate.client.async_client.client import AsyncClient
+from tidegate.client.async_client.history import AsyncHistory
 from tidegate.client.async_client.subscription import AsyncSubscription
 from tidegate.client.errors import (
     ConnectionLost,
@@ -17,17 +18,20 @@ from tidegate.client.errors import (
 )
 from tidegate.client.reconnect import Reconnect
 from tidegate.client.sync_client.client import Client
+from tidegate.client.sync_client.history import History
 from tidegate.client.sync_client.subscription import Subscription
 from tidegate.client.values import Event, Notice, Page, Receipt, Refusal
 from tidegate.errors import ClientError
 
 __all__ = [
     "AsyncClient",
+    "AsyncHistory",
     "AsyncSubscription",
     "Client",
     "ClientError",
     "ConnectionLost",
     "Event",
+    "History",
     "Missed",
     "Notice",
     "Page",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Format = Literal["cloudevents", "plain"]
+HistoryFormat = Literal["arrow", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 
@@ -59,6 +59,25 @@ class AsyncGatewayConnection:
             await response.aclose()
             raise stream_error
         return response
+
+    async def download(self, request: ApiRequest, file: BinaryIO) -> None:
+        """Write the body of the response to a file, piece by piece.
+
+        Raises the ClientError that fits the failure, also if the body is incomplete.
+        """
+        http_request = self._http_request(request, self._timeout_s + request.wait_s)
+        try:
+            response = await self._http.send(http_request, stream=True)
+            try:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise responses.problem_error(response)
+                async for piece in response.aiter_bytes():
+                    file.write(piece)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise responses.transport_error(self.url, error) from error
 
     def _http_request(self, request: ApiRequest, read_timeout_s: float) -> httpx.Request:
         return self._http.build_request(

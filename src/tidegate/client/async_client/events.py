@@ -6,9 +6,11 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate.client.async_client.connection import AsyncGatewayConnection
+from tidegate.client.async_client.history import AsyncHistory
 from tidegate.client.async_client.subscription import AsyncSubscription
 from tidegate.client.publish_session import EventInput, Mode, PublishSession
 from tidegate.client.requests import events as event_requests
@@ -73,6 +75,24 @@ class AsyncEventCalls:
             service, filter, params, cursor, since, latest, select, wait, most, format, every, key
         )
         return parse_page(await self._connection.send(request), format)
+
+    def history(
+        self,
+        service: str,
+        filter: str | Filter | None = None,  # noqa: A002 - public name
+        *,
+        params: Sequence[Any] = (),
+        since: Since | None = None,
+        until: Since | None = None,
+        select: str | Sequence[str] | None = None,
+    ) -> AsyncHistory:
+        """Return the events that arrived from `since` on and before `until`, as data; see `AsyncHistory`.
+
+        Without `since` from the oldest event on, without `until` up to now. Asks the gateway when a method of the
+        history is called.
+        """
+        request = partial(event_requests.history, service, filter, params, since, until, select)
+        return AsyncHistory(self._connection, request)
 
     def subscribe(
         self,

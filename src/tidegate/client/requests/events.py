@@ -15,17 +15,20 @@ from tidegate.client.requests.request import (
     service_path,
     since_text,
 )
-from tidegate.client.values import Format
+from tidegate.client.values import Format, HistoryFormat
 
 if TYPE_CHECKING:
     from tidegate.filters import Filter
+
+HISTORY_WAIT_S = 600.0
+"""Longest pause in a history: the gateway sends nothing while a filter matches nothing."""
 
 
 def event_params(
     filter_: str | Filter | None,
     params: Sequence[Any],
     select: str | Sequence[str] | None,
-    format_: Format,
+    format_: Format | HistoryFormat,
 ) -> list[tuple[str, str]]:
     """Return the query parameters that choose events and their format.
 
@@ -70,6 +73,28 @@ def page(
     if wait_s:
         query.append(("wait", f"{wait_s:.3f}s"))
     return ApiRequest("GET", service_path(service, "events"), query, wait_s=wait_s)
+
+
+def history(
+    service: str,
+    filter_: str | Filter | None,
+    params: Sequence[Any],
+    since: Since | None,
+    until: Since | None,
+    select: str | Sequence[str] | None,
+    format_: HistoryFormat,
+) -> ApiRequest:
+    """Get the events of a span of time as one Arrow stream or Parquet file.
+
+    >>> history("gps", None, (), "1h", None, ["vid"], "arrow").params
+    [('select', 'vid'), ('format', 'arrow'), ('from', '1h')]
+    """
+    query = event_params(filter_, params, select, format_)
+    if since is not None:
+        query.append(("from", since_text(since)))
+    if until is not None:
+        query.append(("to", since_text(until)))
+    return ApiRequest("GET", service_path(service, "events"), query, wait_s=HISTORY_WAIT_S)
 
 
 def publish(stream: str, lines: Sequence[bytes], mode: str) -> ApiRequest:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 
@@ -60,6 +60,25 @@ class GatewayConnection:
             response.close()
             raise stream_error
         return response
+
+    def download(self, request: ApiRequest, file: BinaryIO) -> None:
+        """Write the body of the response to a file, piece by piece.
+
+        Raises the ClientError that fits the failure, also if the body is incomplete.
+        """
+        http_request = self._http_request(request, self._timeout_s + request.wait_s)
+        try:
+            response = self._http.send(http_request, stream=True)
+            try:
+                if response.status_code != 200:
+                    response.read()
+                    raise responses.problem_error(response)
+                for piece in response.iter_bytes():
+                    file.write(piece)
+            finally:
+                response.close()
+        except httpx.TransportError as error:
+            raise responses.transport_error(self.url, error) from error
 
     def _http_request(self, request: ApiRequest, read_timeout_s: float) -> httpx.Request:
         return self._http.build_request(

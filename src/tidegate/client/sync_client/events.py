@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate.client.publish_session import EventInput, Mode, PublishSession
@@ -13,6 +14,7 @@ from tidegate.client.requests import events as event_requests
 from tidegate.client.requests.request import Since
 from tidegate.client.subscription_session import SubscriptionSession, SubscriptionTarget
 from tidegate.client.sync_client.connection import GatewayConnection
+from tidegate.client.sync_client.history import History
 from tidegate.client.sync_client.subscription import Subscription
 from tidegate.client.values import Format, Notice, Page, Receipt, parse_page
 from tidegate.errors import ClientError
@@ -73,6 +75,24 @@ class EventCalls:
             service, filter, params, cursor, since, latest, select, wait, most, format, every, key
         )
         return parse_page(self._connection.send(request), format)
+
+    def history(
+        self,
+        service: str,
+        filter: str | Filter | None = None,  # noqa: A002 - public name
+        *,
+        params: Sequence[Any] = (),
+        since: Since | None = None,
+        until: Since | None = None,
+        select: str | Sequence[str] | None = None,
+    ) -> History:
+        """Return the events that arrived from `since` on and before `until`, as data; see `History`.
+
+        Without `since` from the oldest event on, without `until` up to now. Asks the gateway when a method of the
+        history is called.
+        """
+        request = partial(event_requests.history, service, filter, params, since, until, select)
+        return History(self._connection, request)
 
     def subscribe(
         self,

@@ -13,6 +13,7 @@ from tidegate.gateway.describe.json_schema import BROKER, NAME, SERVICE, ref
 from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
 from tidegate.gateway.describe.link_schemas import LINK_SCHEMAS
 from tidegate.gateway.describe.schemas import SCHEMAS
+from tidegate.gateway.history.writers import ARROW, PARQUET
 from tidegate.gateway.http.problems import MEDIA_TYPE
 from tidegate.gateway.telemetry.metrics import CONTENT_TYPE as METRICS
 from tidegate.ingress.http import CONTENT_TYPES
@@ -100,6 +101,8 @@ _REPLAY = _json(
 )
 _BLOCKS = {"type": "string", "description": "Blocks of `id:` (a cursor), `event:` and `data:`, without end."}
 _STREAMED = {**_json("Page"), **_content(SSE, _BLOCKS)}
+_BINARY = {"type": "string", "format": "binary", "description": "History, with `format=arrow` or `parquet`."}
+_WITH_HISTORY = {**_STREAMED, **_content(ARROW, _BINARY), **_content(PARQUET, _BINARY)}
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version."}}
 
 
@@ -201,7 +204,7 @@ CALLS: dict[str, CallDescription] = {
     "POST /v1/services/{name}/quarantine/replay": CallDescription(
         "replayQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
-    "GET /v1/services/{name}/events": CallDescription("subscribe", _STREAMED, _READ),
+    "GET /v1/services/{name}/events": CallDescription("subscribe", _WITH_HISTORY, _READ),
     "GET /v1/services/{name}/explain": CallDescription("explainFilter", _json("FilterExplanation"), _READ),
     "GET /v1/services/{name}/backtest": CallDescription("backtest", _json("Backtest"), _READ),
     "POST /v1/services/{name}/subscriptions": CallDescription(

@@ -37,14 +37,32 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
         return Start()
     if begin == "beginning":
         return Start(beginning=True)
-    moment = timestamps.from_text(begin)
-    if moment is None and (ago := units.seconds(begin)) is not None:
-        moment = time.time_ns() // 1_000 - round(ago * 1e6)
+    moment = _moment(begin)
     if moment is None:
         raise bad_parameter("from", begin, "now, beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
     if moment > time.time_ns() // 1_000:
         raise bad_parameter("from", begin, "a moment that has been")
     return Start(since_micros=moment)
+
+
+def end(text: str | None, begin: Start) -> int | None:
+    """Return the time in microseconds at which a history ends; None: now."""
+    if not text or text == "now":
+        return None
+    moment = _moment(text)
+    if moment is None:
+        raise bad_parameter("to", text, "now, a moment such as 2026-01-01T00:00:00Z, or 10m")
+    if begin.since_micros is not None and moment < begin.since_micros:
+        raise bad_parameter("to", text, "a moment that is not before from")
+    return None if moment > time.time_ns() // 1_000 else moment
+
+
+def _moment(text: str) -> int | None:
+    """Return a moment in microseconds since 1970: an RFC 3339 time, or `10m` ago. None for any other text."""
+    moment = timestamps.from_text(text)
+    if moment is None and (ago := units.seconds(text)) is not None:
+        moment = time.time_ns() // 1_000 - round(ago * 1e6)
+    return moment
 
 
 def filter_(

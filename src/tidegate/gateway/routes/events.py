@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,13 +17,18 @@ from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.filters import Filter
 from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.history.reader import HistorySpan
+from tidegate.gateway.history.response import HistoryResponse
+from tidegate.gateway.history.writers import history_media_type
 from tidegate.gateway.http import parameters
 from tidegate.gateway.http.compiling import filter_of
 from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.http.problems import HttpProblem, bad_parameter
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
 from tidegate.logs import Cursor
+from tidegate.model import ServiceName
 from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 MAX_WAIT_S = 60.0
@@ -36,7 +42,7 @@ router = APIRouter(prefix="/v1", tags=["events"], route_class=NamedRoute)
 
 @router.get(
     "/services/{name}/events",
-    summary="Events of a service: SSE with Accept: text/event-stream, else a page",
+    summary="Events of a service: SSE with Accept: text/event-stream, history as Arrow or Parquet, else a page",
 )
 async def _events(
     gateway: Serving,
@@ -49,8 +55,13 @@ async def _events(
     begin: Annotated[
         str | None, Query(alias="from", description="now, beginning, a time, or 10m for ten minutes ago.")
     ] = None,
+    to: Annotated[
+        str | None, Query(description="History: events before this time, or 10m for ten minutes ago.")
+    ] = None,
     select: Annotated[str | None, Query(description="Attributes, separated by commas.")] = None,
-    format_: Annotated[str | None, Query(alias="format", description="cloudevents or plain.")] = None,
+    format_: Annotated[
+        str | None, Query(alias="format", description="cloudevents or plain; arrow or parquet for history.")
+    ] = None,
     wait: Annotated[str | None, Query(description="A page: how long to wait for the first event.")] = None,
     limit: Annotated[
         int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: the largest number of events.")
@@ -71,6 +82,15 @@ async def _events(
 ) -> Any:
     view = gateway.view(request)
     schema = view.schema(name)
+    media_type = history_media_type(request.headers.get("accept", ""), format_)
+    if media_type is not None:
+        unused = {"wait": wait, "idle": idle, "every": every, "latest": latest, "key": key}
+        span = _HistoryRequest(name, cursor, begin, to, select, unused)
+        return await span.respond(
+            gateway, view, await filter_of(gateway.executors, view, filter_, param, name), media_type
+        )
+    if to:
+        raise bad_parameter("to", to, "format=arrow or format=parquet beside it: events as JSON have no end")
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
     latest_by = parameters.latest(latest, schema, view.key(name))
@@ -91,6 +111,33 @@ async def _events(
     if is_stream:
         return await subscription.stream(idle_s)
     return await subscription.page(limit, wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _HistoryRequest:
+    """The parameters of a request for history."""
+
+    service: str
+    cursor: str | None
+    begin: str | None
+    to: str | None
+    select: str | None
+    unused: Mapping[str, str | None]
+    """Parameters that a history does not have."""
+
+    async def respond(self, gateway: Gateway, view: View, filter_: Filter | None, media_type: str) -> Response:
+        """Return the response, or raise HttpProblem."""
+        for name, value in self.unused.items():
+            if value:
+                raise bad_parameter(name, value, "no such parameter for history as Arrow or Parquet")
+        if ServiceName.parse(self.service).is_remote:
+            detail = "expected a service of this broker: ask the broker of a remote service for its history"
+            raise HttpProblem(400, "bad-parameter", "History is at the origin", detail)
+        schema = view.schema(self.service)
+        start = parameters.start(self.cursor, self.begin or ("" if self.cursor else "beginning"))
+        encoding = view.encoding(parameters.encoding("plain", self.select, schema), self.service)
+        span = HistorySpan(self.service, start, parameters.end(self.to, start), filter_, encoding)
+        return await HistoryResponse(gateway, view, span, schema, media_type).respond()
 
 
 @dataclass(frozen=True, slots=True)
