@@ -98,7 +98,7 @@ limit: expected 1 to 1,000 results, not 0
 
 def _few(spot: Spot, expected: str) -> tuple[str, ...]:
     if isinstance(spot.value, list) and len(spot.value) > MAX_WANTED:
-        spot.blame(f"expected at most {MAX_WANTED} of them, not {len(spot.value):,}")
+        spot.report(f"expected at most {MAX_WANTED} of them, not {len(spot.value):,}")
         return ()
     return spot.texts(expected)
 
@@ -107,7 +107,7 @@ def _attributes(spot: Spot) -> tuple[WantedAttribute, ...]:
     """Read a list of names or objects, or a map of names to types or objects."""
     expected = 'attributes, such as ["speed", {"name": "vid", "type": "string"}]'
     if isinstance(spot.value, Mapping | list) and len(spot.value) > MAX_WANTED:
-        spot.blame(f"expected at most {MAX_WANTED} attributes, not {len(spot.value)}")
+        spot.report(f"expected at most {MAX_WANTED} attributes, not {len(spot.value)}")
         return ()
     if isinstance(spot.value, Mapping):
         attributes = [_wanted(item, name) for name, item in spot.pairs(expected).items()]
@@ -115,7 +115,7 @@ def _attributes(spot: Spot) -> tuple[WantedAttribute, ...]:
         attributes = [_wanted(item, None) for item in spot.items(expected)]
     for n, item in enumerate(attributes):
         if item.name and any(item.name == other.name for other in attributes[:n]):
-            spot.blame(f"expected each attribute once, but {item.name!r} is repeated")
+            spot.report(f"expected each attribute once, but {item.name!r} is repeated")
     return tuple(attributes)
 
 
@@ -129,7 +129,7 @@ def _wanted(spot: Spot, name: str | None) -> WantedAttribute:
         name = entries.get("name", spot.at("name", None)).text("the name of an attribute")
     family = _family(entries["type"]) if "type" in entries else None
     if "range" in entries and "values" in entries:
-        spot.blame("expected range or values, not both")
+        spot.report("expected range or values, not both")
     values = _range(entries["range"], family) if "range" in entries else None
     return WantedAttribute(name, family, _values(entries["values"]) if "values" in entries else values)
 
@@ -142,7 +142,7 @@ def _family(spot: Spot) -> str:
         return family_of(parse_type(name.removesuffix("?")))
     except SchemaError as error:
         hint = did_you_mean(name, FAMILIES)
-        spot.blame(f"{error}{'' if 'did you mean' in str(error) else hint}")
+        spot.report(f"{error}{'' if 'did you mean' in str(error) else hint}")
         return FAMILIES[0]
 
 
@@ -167,7 +167,7 @@ def _range(spot: Spot, family: str | None) -> Cuts | None:
 
 def _values(spot: Spot) -> Cuts | None:
     if isinstance(spot.value, list) and len(spot.value) > MOST_VALUES:
-        spot.blame(f"expected at most {MOST_VALUES:,} values, not {len(spot.value):,}")
+        spot.report(f"expected at most {MOST_VALUES:,} values, not {len(spot.value):,}")
         return None
     values = [_value(value, None) for value in spot.items("a list of values that have to be possible")]
     if not values or any(value is None for value in values) or len({isinstance(value, str) for value in values}) > 1:
@@ -195,7 +195,7 @@ def _value(spot: Spot, family: str | None) -> Any:
 def _filter(entries: Mapping[str, Spot]) -> Filter | None:
     if "filter" not in entries:
         if "params" in entries:
-            entries["params"].blame("expected no parameters, as there is no filter")
+            entries["params"].report("expected no parameters, as there is no filter")
         return None
     text = entries["filter"].value
     if not isinstance(text, str):
@@ -210,7 +210,7 @@ def _filter(entries: Mapping[str, Spot]) -> Filter | None:
         filter_ = Filter(text, params=params, strict_params=True)
         filter_.require_evaluable()
     except FilterError as error:
-        entries["filter"].blame(str(error))
+        entries["filter"].report(str(error))
         return None
     return filter_ if text.strip() else None
 

@@ -113,7 +113,7 @@ def examine(
     findings = Findings(definitions.places)
     schemas = {stream.name: stream.schema for stream in definitions.streams.values() if _is_valid(stream, findings)}
     for name in definitions.services.keys() & definitions.streams.keys():
-        findings.blame(("services", name), f"the name {name!r} is taken already by streams.{name}")
+        findings.report(("services", name), f"the name {name!r} is taken already by streams.{name}")
     names = {*definitions.streams, *definitions.services, *broken}
     shapes: dict[str, Shape] = {}
     for service in ordered(definitions.services, findings, hints):
@@ -147,7 +147,7 @@ def _shape(
     for name in service.inputs:
         if name not in names:
             hint = did_you_mean(name, sorted(filter(hints, names)))
-            findings.blame(input_path(service, name), f"unknown stream or service {name!r}{hint}")
+            findings.report(input_path(service, name), f"unknown stream or service {name!r}{hint}")
     if not all(name in schemas for name in service.inputs):
         return None
     shape = shape_into(service, schemas, findings)
@@ -164,9 +164,9 @@ def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
         at = spot.at(name, None)
         if name not in attributes:
             hint = did_you_mean(name, attributes) or f"; expected one of {', '.join(attributes)}"
-            at.blame(f"unknown attribute {name!r}{hint}")
+            at.report(f"unknown attribute {name!r}{hint}")
         elif name == output.event_time:
-            at.blame(f"{name!r} is the event time, which every event shows")
+            at.report(f"{name!r} is the event time, which every event shows")
 
 
 def ordered(
@@ -191,7 +191,7 @@ def ordered(
                 cycle = [*path[path.index(following) :], following]
                 if not reported & {*cycle}:
                     path_of_input = input_path(services[following], cycle[1])
-                    findings.blame(path_of_input, f"it reads itself: {_cycle_text(cycle, hints)}")
+                    findings.report(path_of_input, f"it reads itself: {_cycle_text(cycle, hints)}")
                 reported |= {*cycle}
             else:
                 stack.append((following, iter(services[following].inputs)))
@@ -214,10 +214,10 @@ def _note_function(name: str, spot: Spot) -> None:
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # imported code may raise anything
-        spot.blame(f"can't import {module!r}: {type(error).__name__}: {error}")
+        spot.report(f"can't import {module!r}: {type(error).__name__}: {error}")
         return
     value: object = imported
     for part in function.split("."):
         value = getattr(value, part, None)
     if not callable(value):
-        spot.blame(f"{module!r} has no function {function!r}{did_you_mean(function, dir(imported))}")
+        spot.report(f"{module!r} has no function {function!r}{did_you_mean(function, dir(imported))}")

@@ -156,7 +156,7 @@ class _Reading:
         if name in self.names:
             first = self.names[name]
             place = self.places.get(first) or spot.findings.places.get(first)
-            spot.blame(f"the name {name!r} is taken already by {first[0]}.{name}{f' at {place}' if place else ''}")
+            spot.report(f"the name {name!r} is taken already by {first[0]}.{name}{f' at {place}' if place else ''}")
         self.names.setdefault(name, spot.path)
         definition = make(name, spot)
         if len(spot.findings.problems) > before:
@@ -169,9 +169,9 @@ class _Reading:
         count = spot.count_values(MAX_REMOTE_VALUES)
         self.values += count
         if count > MAX_REMOTE_VALUES:
-            spot.blame(f"expected at most {MAX_REMOTE_VALUES:,} values in one definition that is sent")
+            spot.report(f"expected at most {MAX_REMOTE_VALUES:,} values in one definition that is sent")
         elif self.values > MAX_REMOTE_TOTAL:
-            spot.blame(f"expected at most {MAX_REMOTE_TOTAL:,} values in one request: send definitions one by one")
+            spot.report(f"expected at most {MAX_REMOTE_TOTAL:,} values in one request: send definitions one by one")
         return count <= MAX_REMOTE_VALUES and self.values <= MAX_REMOTE_TOTAL
 
 
@@ -183,11 +183,11 @@ def note_name(name: str, spot: Spot) -> None:
     """Report a problem with the name of a stream or service at its spot."""
     if name.endswith((".quarantine", ".quarantine.replayed")):
         end = ".replayed" if name.endswith(".replayed") else ".quarantine"
-        spot.blame(f"names that end in {end} are reserved for what a service refuses")
+        spot.report(f"names that end in {end} are reserved for what a service refuses")
     elif name.startswith("_"):
-        spot.blame("names that start with _ are reserved")
+        spot.report("names that start with _ are reserved")
     elif not _NAME.fullmatch(name):
-        spot.blame(
+        spot.report(
             f"expected a name of letters, digits, _ . and -, at most {MAX_NAME}, the first a letter or digit, "
             f"not {name[:80]!r}"
         )
@@ -215,7 +215,7 @@ def _service_in(folder: FilePath | None, service: Service) -> Service:
 
 def _note_relative(findings: Findings, path: Path, file_path: str) -> None:
     if "://" not in file_path and not FilePath(file_path).is_absolute():
-        findings.blame(path, f"expected an absolute path of the machine that runs it, not {file_path!r}")
+        findings.report(path, f"expected an absolute path of the machine that runs it, not {file_path!r}")
 
 
 def _path(folder: FilePath, path: str) -> str:

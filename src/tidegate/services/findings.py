@@ -47,7 +47,7 @@ class Findings:
         self.file = file
         self.problems: list[DefinitionProblem] = []
 
-    def blame(self, path: Path, message: str) -> None:
+    def report(self, path: Path, message: str) -> None:
         """Report a problem at a path. A path without a place gets that of its nearest parent.
 
         Raises `DefinitionError` with all problems if there are `MAX_PROBLEMS`.
@@ -82,14 +82,14 @@ class Spot:
     path: Path
     findings: Findings
 
-    def blame(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Report a problem with this value."""
-        self.findings.blame(self.path, message)
+        self.findings.report(self.path, message)
 
     def refuse(self, expected: str, hint: str = "") -> None:
         """Report that something else was expected instead of this value."""
         shown = "nothing" if self.value is None else show(self.value)
-        self.blame(f"expected {expected}, not {shown}{hint}")
+        self.report(f"expected {expected}, not {shown}{hint}")
 
     def at(self, key: str | int, value: Any) -> Spot:
         """Return the spot of a value inside this one."""
@@ -105,7 +105,7 @@ class Spot:
             if isinstance(key, str):
                 spots[key] = self.at(key, value)
             else:
-                self.blame(f"expected keys that are text, not {show(key)}")
+                self.report(f"expected keys that are text, not {show(key)}")
         return spots
 
     def entries(self, keys: Collection[str], expected: str) -> dict[str, Spot]:
@@ -114,7 +114,7 @@ class Spot:
         for key in spots:
             if key not in keys:
                 hint = did_you_mean(key, keys) or f"; expected one of {', '.join(keys)}"
-                spots[key].blame(f"unknown key {key!r}{hint}")
+                spots[key].report(f"unknown key {key!r}{hint}")
         return {key: spot for key, spot in spots.items() if key in keys and spot.value is not None}
 
     def items(self, expected: str) -> list[Spot]:

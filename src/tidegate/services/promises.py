@@ -14,7 +14,7 @@ from tidegate.model.types import Array, Scalar
 from tidegate.services import expressions
 from tidegate.services.definitions import Mask, Service
 from tidegate.services.findings import Spot
-from tidegate.services.operators.inference import attribute, blame_text, derived_schema
+from tidegate.services.operators.inference import attribute, derived_schema, report_text
 
 
 def add_promises(service: Service, schema: Schema, root: Spot) -> Schema:
@@ -33,9 +33,9 @@ def note_constraints(constraints: Mapping[str, str], schema: Schema, spot: Spot)
             Constraints(Schema(schema.root, constraints={name: text}, event_time=schema.event_time))
         except SchemaError as error:
             if isinstance(error.__cause__, FilterError):
-                blame_text(error.__cause__, spot.at(name, None))
+                report_text(error.__cause__, spot.at(name, None))
             else:
-                spot.at(name, None).blame(error.message)
+                spot.at(name, None).report(error.message)
 
 
 def note_terms(terms: Mapping[str, Mapping[str, str]], schema: Schema, spot: Spot) -> None:
@@ -46,10 +46,10 @@ def note_terms(terms: Mapping[str, Mapping[str, str]], schema: Schema, spot: Spo
             value = expressions.resolve(name, schema) if schema.root.get(name) is None else None
             kind = schema.root.get(name).type if value is None else value.type  # type: ignore[union-attr]
         except LanguageError as error:
-            where.blame(error.problems[0].message)
+            where.report(error.problems[0].message)
             continue
         if kind.kind not in ("int", "float"):
-            where.blame(f"expected terms of a number; {name} is {kind}")
+            where.report(f"expected terms of a number; {name} is {kind}")
         for term, text in texts.items():
             _note_shape(text, where.at(term, None))
 
@@ -58,12 +58,12 @@ def _note_shape(text: str, spot: Spot) -> None:
     try:
         parsed = parse_shape(text)
     except LanguageError as error:
-        blame_text(error, spot)
+        report_text(error, spot)
         return
     numbers = tuple(float(number.value) for number in parsed.numbers if isinstance(number, Literal))
     problem = memberships.problem(parsed.name, numbers) if len(numbers) == len(parsed.numbers) else "numbers only"
     if problem:
-        spot.blame(f"expected {problem}, not {text!r}")
+        spot.report(f"expected {problem}, not {text!r}")
 
 
 def masked_schema(service: Service, schema: Schema, root: Spot) -> Schema:
@@ -76,7 +76,7 @@ def masked_schema(service: Service, schema: Schema, root: Spot) -> Schema:
             continue
         problem = _mask_problem(field, mask)
         if problem:
-            spot.blame(problem)
+            spot.report(problem)
         elif mask.how == "drop":
             del fields[name]
         elif mask.how == "hmac":

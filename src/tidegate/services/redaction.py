@@ -136,13 +136,13 @@ def note_secrets(definitions: Definitions, findings: Findings) -> None:
     """Report every password in a source, a table or an option."""
     for path, text in _texts(definitions):
         if has_secret(text) or (path[-1] in _ADDRESSES and "@" in text):
-            findings.blame(path, _REMEDY)
+            findings.report(path, _REMEDY)
     for service in definitions.services.values():
         for n, operator in enumerate(service.pipeline):
             if isinstance(operator, Custom):
                 for key in _secret_options(operator.options):
                     path = ("services", service.name, "pipeline", n, "custom", "options")
-                    findings.blame(path, _OPTION_REMEDY.format(key=key))
+                    findings.report(path, _OPTION_REMEDY.format(key=key))
 
 
 def _texts(definitions: Definitions) -> Iterator[tuple[Path, str]]:

@@ -95,9 +95,9 @@ def shape_into(service: Service, inputs: Mapping[str, Schema], findings: Finding
     root = Spot(None, ("services", service.name), findings)
     unknown = [name for name in service.inputs if name not in inputs]
     for name in unknown:
-        findings.blame(input_path(service, name), f"unknown stream or service {name!r}{did_you_mean(name, inputs)}")
+        findings.report(input_path(service, name), f"unknown stream or service {name!r}{did_you_mean(name, inputs)}")
     if not service.main:
-        root.at("from", None).blame("expected at least one stream or service")
+        root.at("from", None).report("expected at least one stream or service")
     if unknown or not service.main or not _combines_inputs(service, root):
         return None
     current = OperatorInputs(tuple((name, inputs[name]) for name in service.main), inputs)
@@ -120,6 +120,6 @@ def _combines_inputs(service: Service, root: Spot) -> bool:
     """Return True if there is one input, or if the first operator combines all; reports it otherwise."""
     is_combined = bool(service.pipeline) and isinstance(service.pipeline[0], Merge | Join)
     if len(service.main) > 1 and not is_combined:
-        root.at("pipeline", None).blame(f"expected merge or join first, as there are {len(service.main)} inputs")
+        root.at("pipeline", None).report(f"expected merge or join first, as there are {len(service.main)} inputs")
         return False
     return True

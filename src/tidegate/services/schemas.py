@@ -31,7 +31,7 @@ def read_schema(entries: Mapping[str, Spot], spot: Spot) -> Schema:
     try:
         schema = Schema(attributes.value, constraints=constraints, terms=terms)
     except SchemaError as error:
-        attributes.blame(str(error))
+        attributes.report(str(error))
         return EMPTY
     return schema if time is None else _with_event_time(schema, time, entries["event_time"])
 
@@ -52,7 +52,7 @@ def _note_types(spot: Spot, expected: str) -> None:
         try:
             parse_field_type(type_spot.value)
         except SchemaError as error:
-            type_spot.blame(str(error))
+            type_spot.report(str(error))
 
 
 def _with_event_time(schema: Schema, time: str, spot: Spot) -> Schema:

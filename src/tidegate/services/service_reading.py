@@ -85,7 +85,7 @@ def _access(spot: Spot) -> Access:
     settings = spot.entries(("to", "owners", "fields"), "who sees it, such as {to: [police], fields: {vid: [police]}}")
     if "owners" in settings:
         if "to" in settings:
-            settings["owners"].blame("expected `to` or `owners`, which is another word for it, not both")
+            settings["owners"].report("expected `to` or `owners`, which is another word for it, not both")
         settings["to"] = settings["owners"]
     fields = settings["fields"].pairs("callers by attribute, such as {vid: [police]}") if "fields" in settings else {}
     return Access(
@@ -98,7 +98,7 @@ def _properties(spot: Spot) -> dict[str, Property]:
     pairs = spot.pairs("properties by name, such as {price: 3.5, region: north}")
     for name, entry in pairs.items():
         if name.startswith("_") or not name:
-            entry.blame(f"expected a name that does not begin with _, not {name!r}")
+            entry.report(f"expected a name that does not begin with _, not {name!r}")
         exact = isinstance(entry.value, int) and -(2**63) <= entry.value < 2**63
         if not exact and not isinstance(entry.value, str) and not _is_finite(entry.value):
             entry.refuse("a number, a text, true or false")

@@ -109,11 +109,11 @@ def read(text: str, file: str, findings: Findings) -> Any:
         line = mark.line + 1 if mark else 1
         findings.places[()] = Place(file, line)
         hint = "; inside {} and [] quote what has brackets: 'int32[4]'" if "but got '['" in str(error.problem) else ""
-        findings.blame((), f"expected YAML: {error.problem or error.context}{hint}")
+        findings.report((), f"expected YAML: {error.problem or error.context}{hint}")
     except (yaml.YAMLError, RecursionError, _TooLargeError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
         findings.places[()] = Place(file, 1)
-        findings.blame((), f"expected YAML: {reason}")
+        findings.report((), f"expected YAML: {reason}")
     return None
 
 
@@ -135,10 +135,10 @@ def _read_json(text: str, file: str, findings: Findings) -> Any:
         _need_bounded(value)
     except (RecursionError, _TooLargeError) as error:
         reason = f"it nests more than {MAX_DEPTH} deep" if isinstance(error, RecursionError) else str(error)
-        findings.blame((), f"expected JSON: {reason}")
+        findings.report((), f"expected JSON: {reason}")
         return None
     if duplicates:
-        findings.blame((), f"the key {duplicates[0][:200]!r} occurs twice")
+        findings.report((), f"the key {duplicates[0][:200]!r} occurs twice")
         return None
     return value
 
@@ -200,12 +200,12 @@ class _Values:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                self.findings.blame(path, "expected keys that are text, not maps or lists")
+                self.findings.report(path, "expected keys that are text, not maps or lists")
                 continue
             name, line = _join_surrogates(str(key.value)), key.start_mark.line + 1
             self.note((*path, name), key)
             if name in lines:
-                self.findings.blame((*path, name), f"the key {name!r} occurs twice, first in line {lines[name]}")
+                self.findings.report((*path, name), f"the key {name!r} occurs twice, first in line {lines[name]}")
             lines[name] = line
             values[name] = self.value(value, (*path, name), depth + 1)
         for source in merged:
@@ -215,7 +215,7 @@ class _Values:
     def merge(self, node: yaml.Node, into: dict[str, Any], path: Path, depth: int) -> None:
         """Add the entries of a map that `<<` names. Existing keys stay."""
         if not isinstance(node, yaml.MappingNode):
-            self.findings.blame(path, "expected << to name a map, such as <<: *defaults")
+            self.findings.report(path, "expected << to name a map, such as <<: *defaults")
             return
         self.count += 1  # an empty map also costs time
         places, self.findings.places = self.findings.places, {}
@@ -230,7 +230,9 @@ class _Values:
     def scalar(self, node: yaml.Node, path: Path) -> Any:
         text, tag = str(node.value), node.tag.removeprefix(_TAG)
         if tag in ("int", "float") and len(text) > MAX_NUMBER_LENGTH:
-            self.findings.blame(path, f"expected a number of at most {MAX_NUMBER_LENGTH} characters, not {len(text):,}")
+            self.findings.report(
+                path, f"expected a number of at most {MAX_NUMBER_LENGTH} characters, not {len(text):,}"
+            )
             return None
         try:
             match tag:
@@ -245,9 +247,9 @@ class _Values:
                 case "float":
                     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
-            self.findings.blame(path, f"expected a value of type {tag}, not {text[:60]!r}")
+            self.findings.report(path, f"expected a value of type {tag}, not {text[:60]!r}")
             return None
-        self.findings.blame(path, f"expected a plain value, not one tagged {node.tag!r}")
+        self.findings.report(path, f"expected a plain value, not one tagged {node.tag!r}")
         return None
 
 

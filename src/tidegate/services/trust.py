@@ -136,14 +136,14 @@ def note_unlisted(definitions: Definitions, resources: Resources, findings: Find
 def _note_source(stream: Stream, allowed: Allowed, spot: Spot) -> None:
     match stream.source:
         case Demo() if not allowed.demo:
-            spot.blame("a demo source is for admins: expected http")
+            spot.report("a demo source is for admins: expected http")
         case Files(path):
             problem = allowed.files.problem(path)
             if problem is not None:
-                spot.at("files", None).blame(problem)
+                spot.at("files", None).report(problem)
     match connection_of(stream.source):
         case kind, None:
-            spot.at(kind, None).blame(_needs_connection(kind, allowed))
+            spot.at(kind, None).report(_needs_connection(kind, allowed))
         case kind, str(name):
             _note_connection(name, kind, allowed, spot.at(kind, None).at("connection", None))
 
@@ -168,13 +168,13 @@ def _admit_operator(operator: Operator, allowed: Allowed, spot: Spot) -> Operato
 def _note_function(name: str, allowed: Allowed, spot: Spot) -> None:
     registered = ", ".join(sorted(allowed.functions)) or "none"
     if ":" in name:
-        spot.blame(
+        spot.report(
             f"{name!r} is an import path, which only a file of the operator may hold; name a function that the profile "
             f"registers under functions; there are: {registered}"
         )
     elif name not in allowed.functions:
         hint = did_you_mean(name, allowed.functions)
-        spot.blame(
+        spot.report(
             f"no function {name!r} is registered{hint}; the operator adds it to the profile: "
             f"functions: {{{name}: 'module:function'}}"
         )
@@ -185,19 +185,19 @@ def _admit_table(table: Table, allowed: Allowed, spot: Spot) -> Table:
         at = spot.at("table", None)
         _note_connection(table.connection, "jdbc", allowed, at.at("connection", None))
         if not PLAIN_TABLE.fullmatch(table.table or ""):
-            at.at("table", None).blame(f"expected the name of a table, such as city.cameras, not {table.table!r}")
+            at.at("table", None).report(f"expected the name of a table, such as city.cameras, not {table.table!r}")
         return table
     if table.url is not None:
-        spot.at("jdbc", None).blame(_needs_connection("jdbc", allowed))
+        spot.at("jdbc", None).report(_needs_connection("jdbc", allowed))
         return table
     problem = allowed.files.problem(str(table.path))
     if problem is not None:
-        spot.at("table", None).blame(problem)
+        spot.at("table", None).report(problem)
         return table
     try:
         return replace(table, schema=tables.table_schema(table, allowed.files.opener(str(table.path))))
     except (SchemaError, SourceError) as error:
-        spot.at("table", None).blame(str(error))
+        spot.at("table", None).report(str(error))
         return table
 
 
@@ -213,7 +213,7 @@ def _note_connection(name: str, kind: ConnectionKind, allowed: Allowed, spot: Sp
     names = [connection for connection, its_kind in allowed.connections.items() if its_kind == kind]
     if name not in names:
         hint = did_you_mean(name, names)
-        spot.blame(
+        spot.report(
             f"no {kind} connection {name!r} is open to you{hint}; the operator adds it to the profile: "
             f"connections: {{{name}: {{{kind}: {{...}}}}}}"
         )

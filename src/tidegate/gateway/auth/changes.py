@@ -131,7 +131,7 @@ class CallerGuard:
         findings = Findings(change.given.places)
         names = {*change.before.streams, *change.before.services, *self._new}
         hint = did_you_mean(read, sorted(name for name in names if self.sees(name)))
-        findings.blame(input_path(service, read), f"unknown stream or service {read!r}{hint}")
+        findings.report(input_path(service, read), f"unknown stream or service {read!r}{hint}")
         return DefinitionError(findings.problems)
 
 

@@ -72,7 +72,7 @@ def read_document(body: bytes) -> Any:
         need_short(body)
         document = text.read(body.decode(), _BODY, findings)
     except UnicodeDecodeError:
-        findings.blame((), "expected UTF-8 text")
+        findings.report((), "expected UTF-8 text")
     if findings.problems:
         detail = "; ".join(map(str, findings.problems))
         raise unreadable(f"expected JSON or YAML: {detail}")

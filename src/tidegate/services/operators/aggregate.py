@@ -26,14 +26,13 @@ from tidegate.services.operators.inference import (
     single_valued,
 )
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
-from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, type_text, window_text
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, type_text
 from tidegate.services.operators.windows import (
     CountWindow,
-    SessionWindow,
-    TimeWindow,
     Window,
     note_window,
     read_window,
+    window_text,
     write_window,
 )
 
@@ -100,11 +99,8 @@ def _write(operator: Aggregate) -> Settings:
 
 
 def _infer(operator: Aggregate, inputs: OperatorInputs, spot: Spot) -> Schema | None:
-    match operator.window:
-        case CountWindow():
-            note_count_emission(operator.emit, inputs.schema, spot)
-        case TimeWindow() | SessionWindow():
-            pass
+    if isinstance(operator.window, CountWindow):
+        note_count_emission(operator.emit, inputs.schema, spot)
     return infer_aggregate(operator.aggregations, operator.window, operator.by, operator.having, inputs.schema, spot)
 
 
@@ -112,7 +108,7 @@ def note_count_emission(emit: Emit, schema: Schema, spot: Spot) -> None:
     """Report what a window by count needs and can't emit."""
     need_event_time(schema, spot.at("window", None), "for window_start and window_end")
     if emit == "updates":
-        spot.at("emit", None).blame("a window by count closes with its last event: expected emit: final")
+        spot.at("emit", None).report("a window by count closes with its last event: expected emit: final")
 
 
 def infer_aggregate(
@@ -129,7 +125,7 @@ def infer_aggregate(
     fields = {field.name: field for field in single_valued(by, schema, spot, "by")}
     has_whole_event = add_whole_event(aggregations, schema, fields, spot)
     if not aggregations:
-        spot.blame(f"expected at least one of {', '.join(AGGREGATES)}")
+        spot.report(f"expected at least one of {', '.join(AGGREGATES)}")
     for aggregation in aggregations:
         at = spot.at(aggregation.function, None)
         field = result_field(aggregation, schema, at)

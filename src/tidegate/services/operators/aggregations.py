@@ -181,7 +181,7 @@ def add_whole_event(
         if aggregation.name is None and aggregation.function in ("min", "max")
     ]
     for extra in wholes[1:]:
-        spot.at(extra.function, None).blame(
+        spot.at(extra.function, None).report(
             f"{extra.function} of {extra.attribute} and {wholes[0].function} of {wholes[0].attribute} can't both give "
             f"a whole event: name one, {{{extra.function}: {{{extra.attribute}: {extra.function}_{extra.attribute}}}}}"
         )
@@ -206,15 +206,15 @@ def result_field(aggregation: Aggregation, schema: Schema, spot: Spot) -> Field 
 def _result_type(aggregation: Aggregation, schema: Schema, spot: Spot) -> Type | None:
     function, name = aggregation.function, aggregation.attribute
     if aggregation.name is None and function not in ("min", "max"):
-        spot.blame(f"{function} needs a name")
+        spot.report(f"{function} needs a name")
     if (aggregation.share is None) == (function == "percentile"):
-        spot.blame(f"percentile needs {_SHARE}" if function == "percentile" else f"{function} has no share")
+        spot.report(f"percentile needs {_SHARE}" if function == "percentile" else f"{function} has no share")
     elif aggregation.share is not None and not 0 < aggregation.share < 1:
-        spot.blame(f"expected {_SHARE}, not {aggregation.share}")
+        spot.report(f"expected {_SHARE}, not {aggregation.share}")
     if name is None:
         if function == "count":
             return Scalar("int64")
-        spot.blame(f"{function} needs an attribute")
+        spot.report(f"{function} needs an attribute")
         return None
     field = attribute(name, schema, spot)
     return None if field is None else _type_of(function, field, spot)
@@ -230,7 +230,7 @@ def _type_of(function: AggregateFunction, field: Field, spot: Spot) -> Type | No
         case "collect":
             return Array(kind)
     if isinstance(kind, Array | Struct):
-        spot.blame(f"expected an attribute with a single value; {field.name} is {kind}")
+        spot.report(f"expected an attribute with a single value; {field.name} is {kind}")
         return None
     match function:
         case "min" | "max":
@@ -239,6 +239,6 @@ def _type_of(function: AggregateFunction, field: Field, spot: Spot) -> Type | No
             return Scalar("int64")
         case "sum" | "avg" | "stddev" | "percentile":
             if kind.kind not in ("int", "float"):
-                spot.blame(f"{function} expected a number; {field.name} is {kind}")
+                spot.report(f"{function} expected a number; {field.name} is {kind}")
                 return None
             return Scalar("int64" if function == "sum" and kind.kind == "int" else "float64")

@@ -13,8 +13,8 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import TIMESTAMP, single_valued
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
-from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
-from tidegate.services.operators.windows import Window, note_window, read_window, write_window
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
+from tidegate.services.operators.windows import Window, note_window, read_window, window_text, write_window
 from tidegate.services.schemas import read_schema
 
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -46,7 +46,7 @@ def _read(spot: Spot) -> Enrich:
         url, name = (required_setting(inner, key, settings["jdbc"]).text(key) for key in ("url", "table"))
         table = Table(None, "jdbc", schema, url, name)
         if "table" in settings:
-            settings["table"].blame("expected table or jdbc, not both")
+            settings["table"].report("expected table or jdbc, not both")
     else:
         table = _read_file(settings, schema, spot)
     on = read_names(required_setting(settings, "on", spot))
@@ -68,7 +68,7 @@ def _read_connected(settings: Mapping[str, Spot], schema: Schema | None) -> Tabl
     connection, name = (required_setting(inner, key, spot).text(key) for key in ("connection", "table"))
     for key in ("jdbc", "format"):
         if key in settings:
-            settings[key].blame(f"expected {key} or a table of a connection, not both")
+            settings[key].report(f"expected {key} or a table of a connection, not both")
     return Table(None, "jdbc", schema, None, name, connection)
 
 
@@ -92,17 +92,17 @@ def _infer(operator: Enrich, inputs: OperatorInputs, spot: Spot) -> Schema | Non
     schema = inputs.schema
     keys = single_valued(operator.on, schema, spot, "on")
     if not operator.on:
-        spot.at("on", None).blame("expected at least one attribute that the table has too")
+        spot.at("on", None).report("expected at least one attribute that the table has too")
     try:
         table = table_schema(operator.table)
     except TidegateError as error:
-        spot.at("table" if operator.table.format != "jdbc" else "jdbc", None).blame(str(error))
+        spot.at("table" if operator.table.format != "jdbc" else "jdbc", None).report(str(error))
         return None
     for key in keys:
         column = attribute(key.name, table, spot.at("on", None))
         if column is not None and not comparable(key.type, column.type):
             hint = "" if operator.table.schema else "; give the table a schema"
-            spot.at("on", None).blame(
+            spot.at("on", None).report(
                 f"expected a column of the same type: {key.name} is {key.type}, in the table {column.type}{hint}"
             )
     fields = {field.name: field for field in schema.root}

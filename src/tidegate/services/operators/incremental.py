@@ -20,8 +20,8 @@ from tidegate.services.operators.aggregations import Aggregation, read_aggregati
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import need_event_time
 from tidegate.services.operators.settings import Settings, read_names
-from tidegate.services.operators.state_layout import StateLayout, keys_text, window_text
-from tidegate.services.operators.windows import CountWindow, TimeWindow, read_fixed_window
+from tidegate.services.operators.state_layout import StateLayout, keys_text
+from tidegate.services.operators.windows import CountWindow, TimeWindow, read_fixed_window, window_text
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _infer(operator: Incremental, inputs: OperatorInputs, spot: Spot) -> Schema 
         case None:
             need_event_time(inputs.schema, spot, "for window_start and window_end")
             if operator.emit == "final":
-                spot.at("emit", None).blame("without a window there is no end to wait for: expected emit: updates")
+                spot.at("emit", None).report("without a window there is no end to wait for: expected emit: updates")
         case TimeWindow():
             pass
     return infer_aggregate(operator.aggregations, operator.window, operator.by, operator.having, inputs.schema, spot)

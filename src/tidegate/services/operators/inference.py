@@ -23,7 +23,7 @@ def attribute(name: str, schema: Schema, spot: Spot) -> Field | None:
             hint = f"; project a part of one first: {{x: {name}}}"
         else:
             hint = did_you_mean(name, names) or f"; expected one of {', '.join(names[:8])}"
-        spot.blame(f"unknown attribute {name!r}{hint}")
+        spot.report(f"unknown attribute {name!r}{hint}")
     return field
 
 
@@ -35,20 +35,20 @@ def single_valued(names: Iterable[str], schema: Schema, spot: Spot, key: str) ->
         where = spot.at(key, None).at(n, None) if len(names) > 1 else spot.at(key, None)
         field = attribute(name, schema, where)
         if field is not None and isinstance(field.type, Array | Struct):
-            where.blame(f"expected an attribute with a single value; {name} is {field.type}")
+            where.report(f"expected an attribute with a single value; {name} is {field.type}")
         elif field is not None:
             fields.append(field)
     for name in sorted({name for name in names if names.count(name) > 1}):
-        spot.at(key, None).blame(f"expected {name!r} once")
+        spot.at(key, None).report(f"expected {name!r} once")
     return fields
 
 
 def add_field(field: Field, fields: dict[str, Field], spot: Spot) -> None:
     """Add an attribute to those of an output; reports a name that is taken or reserved."""
     if field.name in fields:
-        spot.blame(f"expected names that differ: there are two {field.name!r}; name or project one otherwise")
+        spot.report(f"expected names that differ: there are two {field.name!r}; name or project one otherwise")
     elif field.name.startswith("_"):
-        spot.blame(f"names that start with _ are reserved, unlike {field.name!r}")
+        spot.report(f"names that start with _ are reserved, unlike {field.name!r}")
     fields[field.name] = field
 
 
@@ -57,7 +57,7 @@ def need_event_time(schema: Schema, spot: Spot, why: str) -> None:
     if schema.event_time is None:
         timestamps = [field.name for field in schema.root if field.type == TIMESTAMP]
         named = f" (there is {', '.join(timestamps)})" if timestamps else ""
-        spot.blame(
+        spot.report(
             f"expected an event time {why}, and there is none here: name a timestamp attribute as the stream's "
             f"event_time, keep it in every project before, or give custom an event_time{named}"
         )
@@ -83,16 +83,16 @@ def note_filter(text: str, params: tuple[str, ...], schema: Schema, spot: Spot) 
     try:
         checked = CheckedFilter(text, schema, params, strict_params=True)
     except LanguageError as error:
-        blame_text(error, spot)
+        report_text(error, spot)
         return
     if checked.tree.is_semantic:
-        spot.blame("a pipeline does not compare by meaning (~): subscribe with it to what the pipeline puts out")
+        spot.report("a pipeline does not compare by meaning (~): subscribe with it to what the pipeline puts out")
 
 
-def blame_text(error: LanguageError, spot: Spot) -> None:
+def report_text(error: LanguageError, spot: Spot) -> None:
     """Report every problem of a text in one line each."""
     for problem in error.problems:
-        spot.blame(f"{problem.message}: in {error.text!r} at {problem.at + 1}")
+        spot.report(f"{problem.message}: in {error.text!r} at {problem.at + 1}")
 
 
 def derived_schema(
@@ -117,7 +117,7 @@ def derived_schema(
     try:
         return Schema(Struct(tuple(fields)), constraints=constraints, terms=terms, event_time=event_time)
     except SchemaError as error:
-        spot.blame(str(error))
+        spot.report(str(error))
         return None
 
 

@@ -28,8 +28,8 @@ from tidegate.services.operators.settings import (
     write_names,
     write_seconds,
 )
-from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
-from tidegate.services.operators.windows import CountWindow, note_window, read_count_window, write_window
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
+from tidegate.services.operators.windows import CountWindow, note_window, read_count_window, window_text, write_window
 
 JoinKind = Literal["inner", "left", "full"]
 
@@ -66,7 +66,7 @@ def _read(spot: Spot) -> Join:
     else:
         for key in ("within", "lateness"):
             if key in settings:
-                settings[key].blame(f"expected {key} or a window by count, not both")
+                settings[key].report(f"expected {key} or a window by count, not both")
     return Join(
         read_names(settings.get("on")),
         within_s,
@@ -91,7 +91,7 @@ def _write(operator: Join) -> Settings:
 def _infer(operator: Join, inputs: OperatorInputs, spot: Spot) -> Schema | None:
     streams = all_inputs(operator.inputs, inputs, spot)
     if len(streams) < 2:
-        spot.blame("expected at least two inputs: name more in from, or under with, such as {with: [weather]}")
+        spot.report("expected at least two inputs: name more in from, or under with, such as {with: [weather]}")
         return None
     _note_closeness(operator, streams, spot)
     _note_keys(operator, streams, spot)
@@ -115,9 +115,9 @@ def _infer(operator: Join, inputs: OperatorInputs, spot: Spot) -> Schema | None:
 def _note_closeness(operator: Join, streams: Sequence[tuple[str, Schema]], spot: Spot) -> None:
     """Report a join without exactly one of `within` and `window`, or whose inputs lack an event time."""
     if (operator.within_s is None) == (operator.window is None):
-        spot.blame("expected either within or a window by count")
+        spot.report("expected either within or a window by count")
     if (operator.within_s or 0) < 0 or operator.lateness_s < 0:
-        spot.blame("expected no negative length of time")
+        spot.report("expected no negative length of time")
     note_window(operator.window, streams[0][1], spot)
     if operator.within_s is not None:
         for name, schema in streams:
@@ -135,9 +135,9 @@ def _note_keys(operator: Join, streams: Sequence[tuple[str, Schema]], spot: Spot
                 continue
             kinds = f"{field.name} is {ours.type} in {left_name} and {field.type} in {name}"
             if not comparable(ours.type, field.type):
-                spot.at("on", None).blame(f"expected attributes of the same type: {kinds}")
+                spot.at("on", None).report(f"expected attributes of the same type: {kinds}")
             elif operator.how == "full" and ours.type != field.type:
-                spot.at("on", None).blame(f"a full join needs attributes of exactly the same type: {kinds}")
+                spot.at("on", None).report(f"a full join needs attributes of exactly the same type: {kinds}")
 
 
 def _left_field(field: Field, operator: Join, streams: Sequence[tuple[str, Schema]]) -> Field:

@@ -66,7 +66,7 @@ def _write(operator: Lookup) -> Settings:
 def _infer(operator: Lookup, inputs: OperatorInputs, spot: Spot) -> Schema | None:
     schema, table = inputs.schema, inputs.streams.get(operator.stream)
     if not operator.on:
-        spot.at("on", None).blame("expected at least one attribute that both streams have")
+        spot.at("on", None).report("expected at least one attribute that both streams have")
     keys = single_valued(operator.on, schema, spot, "on")
     if table is None:  # the check of the service reports it
         return None
@@ -76,7 +76,7 @@ def _infer(operator: Lookup, inputs: OperatorInputs, spot: Spot) -> Schema | Non
         theirs = attribute(key.name, table, spot.at("on", None))
         if theirs is not None and not comparable(key.type, theirs.type):
             kinds = f"{key.name} is {key.type} here and {theirs.type} in {operator.stream}"
-            spot.at("on", None).blame(f"expected attributes of the same type: {kinds}")
+            spot.at("on", None).report(f"expected attributes of the same type: {kinds}")
     fields = {field.name: field for field in schema.root}
     unchanged: set[str] = set()
     for field in table.root:

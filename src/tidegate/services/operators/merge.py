@@ -37,7 +37,7 @@ def _write(operator: Merge) -> Settings | None:
 def _infer(operator: Merge, inputs: OperatorInputs, spot: Spot) -> Schema | None:
     streams = all_inputs(operator.inputs, inputs, spot)
     if not inputs.is_first and not operator.inputs:
-        spot.blame("expected other inputs, as what comes before it is one stream already: {with: [gps_b]}")
+        spot.report("expected other inputs, as what comes before it is one stream already: {with: [gps_b]}")
     _note_repeated(operator, inputs, spot)
     (first, schema), *others = streams
     for name, other in others:
@@ -62,7 +62,7 @@ def _note_repeated(operator: Merge, inputs: OperatorInputs, spot: Spot) -> None:
     first = [Branch(name) for name, _ in inputs.main] if inputs.is_first else []
     branches = [*first, *operator.inputs]
     for name in sorted({branch.stream for branch in branches if branches.count(branch) > 1}):
-        spot.blame(f"expected {name!r} once: merged with itself each event comes twice")
+        spot.report(f"expected {name!r} once: merged with itself each event comes twice")
 
 
 def _note_differences(one: tuple[str, Schema], other: tuple[str, Schema], spot: Spot) -> None:
@@ -72,15 +72,15 @@ def _note_differences(one: tuple[str, Schema], other: tuple[str, Schema], spot: 
     other_fields = {field.name: field for field in theirs.root}
     for missing in sorted({*fields} ^ {*other_fields}):
         has, lacks = (first, name) if missing in fields else (name, first)
-        spot.blame(f"expected the same schema of all inputs: {has} has an attribute {missing!r}, {lacks} has not")
+        spot.report(f"expected the same schema of all inputs: {has} has an attribute {missing!r}, {lacks} has not")
     for key in (key for key in fields if key in other_fields and fields[key].type != other_fields[key].type):
-        spot.blame(
+        spot.report(
             f"expected the same schema of all inputs: {key!r} is {fields[key].type} in {first} "
             f"and {other_fields[key].type} in {name}"
         )
     if schema.event_time != theirs.event_time:
         times = _times([one, other])
-        spot.blame(f"expected the same event_time of all inputs: it is {times}")
+        spot.report(f"expected the same event_time of all inputs: it is {times}")
 
 
 def _times(inputs: Sequence[tuple[str, Schema]]) -> str:

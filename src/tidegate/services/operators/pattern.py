@@ -109,9 +109,9 @@ def _read_step(spot: Spot) -> PatternStep:
     at_least, at_most = _read_times(pairs["times"]) if "times" in pairs else (1, 1)
     for_s = pairs["for"].seconds() if "for" in pairs else None
     if "times" in pairs and "for" in pairs:
-        pairs["times"].blame("expected times or for, not both")
+        pairs["times"].report("expected times or for, not both")
     elif "times" in pairs and name == ABSENT:
-        pairs["times"].blame("an absent step has no times: expected for, or nothing")
+        pairs["times"].report("an absent step has no times: expected for, or nothing")
     return PatternStep(name, None if text == _ANY else text, at_least, at_most, for_s, name == ABSENT)
 
 
@@ -191,47 +191,47 @@ def _note_order(operator: PatternOperator, spot: Spot) -> None:
     """Report steps in an order that has no meaning."""
     steps = operator.steps
     if not 1 <= len(steps) <= MAX_STEPS:
-        spot.blame(f"expected 1 to {MAX_STEPS} steps, not {len(steps)}")
+        spot.report(f"expected 1 to {MAX_STEPS} steps, not {len(steps)}")
         return
     if steps[0].absent:
-        spot.at(0, None).blame("the first step can't be absent: begin with an event, such as {seen: any}")
+        spot.at(0, None).report("the first step can't be absent: begin with an event, such as {seen: any}")
     for n, step in enumerate(steps):
         if not step.absent or step.for_s is not None:
             continue
         if n == len(steps) - 1:
-            spot.at(n, None).blame("an absent step at the end needs a length of time, such as for: 10m")
+            spot.at(n, None).report("an absent step at the end needs a length of time, such as for: 10m")
         elif steps[n + 1].absent:
-            spot.at(n, None).blame("an absent step before another needs a length of time, such as for: 10m")
+            spot.at(n, None).report("an absent step before another needs a length of time, such as for: 10m")
 
 
 def _note_counts(step: PatternStep, spot: Spot) -> None:
     """Report numbers and durations that reading can't produce, but Python code can."""
     at_most = step.least if step.most is None else step.most
     if not 1 <= step.least <= at_most <= MAX_TIMES:
-        spot.blame(f"expected {_TIMES_EXPECTED}")
+        spot.report(f"expected {_TIMES_EXPECTED}")
     if step.for_s is not None and (step.least, step.most) != (1, 1):
-        spot.blame("expected times or for, not both")
+        spot.report("expected times or for, not both")
     if step.for_s is not None and step.for_s <= 0:
-        spot.blame("expected a length of time above 0")
+        spot.report("expected a length of time above 0")
     if step.absent != (step.name == ABSENT):
-        spot.blame(f"expected the name {ABSENT!r} for absent steps, and only for them, not {step.name!r}")
+        spot.report(f"expected the name {ABSENT!r} for absent steps, and only for them, not {step.name!r}")
     elif step.name in ("", *_STEP_KEYS):
-        spot.blame(f"expected another name for a step than {step.name!r}")
+        spot.report(f"expected another name for a step than {step.name!r}")
 
 
 def _note_limits(operator: PatternOperator, schema: Schema, spot: Spot) -> None:
     """Report bad values of `within`, `span` and `lateness`."""
     if (operator.within_s is not None and operator.within_s <= 0) or operator.lateness_s < 0:
-        spot.blame("expected a within above 0, and no negative lateness")
+        spot.report("expected a within above 0, and no negative lateness")
     if operator.span is None:
         return
     name, limit = operator.span
     at = spot.at("span", None).at(name, None)
     field = attribute(name, schema, at)
     if field is not None and field.type.kind not in ("int", "float"):
-        at.blame(f"span expected a number; {name} is {field.type}")
+        at.report(f"span expected a number; {name} is {field.type}")
     if not limit >= 0:
-        at.blame(f"expected a difference, 0 or more, not {limit}")
+        at.report(f"expected a difference, 0 or more, not {limit}")
 
 
 def _state(operator: PatternOperator, inputs: OperatorInputs) -> StateLayout:

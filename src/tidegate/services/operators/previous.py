@@ -51,9 +51,9 @@ def _infer(operator: Previous, inputs: OperatorInputs, spot: Spot) -> Schema | N
     schema = inputs.schema
     single_valued(operator.by, schema, spot, "by")
     if not operator.attributes:
-        spot.at("of", None).blame("expected at least one attribute")
+        spot.at("of", None).report("expected at least one attribute")
     if not 1 <= operator.back <= _MAX_BACK:
-        spot.at("back", None).blame(f"expected a number of events from 1 to {_MAX_BACK}, not {operator.back}")
+        spot.at("back", None).report(f"expected a number of events from 1 to {_MAX_BACK}, not {operator.back}")
     fields = {field.name: field for field in schema.root}
     for name, source in operator.attributes.items():
         at = spot.at("of", None).at(name, None)

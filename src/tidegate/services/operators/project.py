@@ -13,7 +13,7 @@ from tidegate.model import Field, Schema
 from tidegate.services import expressions
 from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
-from tidegate.services.operators.inference import TIMESTAMP, blame_text, derived_schema
+from tidegate.services.operators.inference import TIMESTAMP, derived_schema, report_text
 from tidegate.services.operators.settings import Settings
 
 
@@ -91,7 +91,7 @@ def _infer(operator: Project, inputs: OperatorInputs, spot: Spot) -> Schema | No
     schema = inputs.schema
     before = len(spot.findings.problems)
     if not operator.attributes:
-        spot.blame("expected at least one attribute")
+        spot.report("expected at least one attribute")
     fields = {field.name: field for field in schema.root} if operator.keep else {}
     unchanged = set(fields)
     renamed: dict[str, str] = {}
@@ -115,13 +115,13 @@ def _infer(operator: Project, inputs: OperatorInputs, spot: Spot) -> Schema | No
 def _resolve(name: str, computed: Computed, schema: Schema, spot: Spot) -> expressions.Expression | None:
     where = spot.at(name, None)
     if name.startswith("_"):
-        where.blame("names that start with _ are reserved")
+        where.report("names that start with _ are reserved")
     try:
         return expressions.resolve(computed.expression, schema, type=computed.type, default=computed.default)
     except LanguageError as error:
-        blame_text(error, where)
+        report_text(error, where)
     except SchemaError as error:
-        where.at("type", None).blame(error.message)
+        where.at("type", None).report(error.message)
     return None
 
 

@@ -86,7 +86,7 @@ def read_operator(spot: Spot) -> Operator:
         return merge.Merge()
     if name not in _BY_NAME:
         hint = did_you_mean(name, _BY_NAME) or f"; expected one of {', '.join(_BY_NAME)}"
-        spot.blame(f"unknown operator {name!r}{hint}")
+        spot.report(f"unknown operator {name!r}{hint}")
         return merge.Merge()
     operator: Operator = _BY_NAME[name].read(settings)
     return operator

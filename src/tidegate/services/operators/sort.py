@@ -9,12 +9,13 @@ from tidegate.services.findings import Spot
 from tidegate.services.operators.declaration import Declaration, OperatorInputs
 from tidegate.services.operators.inference import single_valued
 from tidegate.services.operators.settings import Settings, read_names, required_setting, without_empty
-from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text, window_text
+from tidegate.services.operators.state_layout import StateLayout, event_parts, keys_text
 from tidegate.services.operators.windows import (
     CountWindow,
     TimeWindow,
     note_window,
     read_fixed_window,
+    window_text,
     write_window,
 )
 
@@ -45,7 +46,7 @@ def _read(spot: Spot) -> Sort:
     limit = settings["limit"].whole("a number of events, 1 or more", 1) if "limit" in settings else None
     window = read_fixed_window(required_setting(settings, "window", spot))
     if limit is None and "per" in settings:
-        settings["per"].blame("per groups the events that limit counts: expected a limit beside it, such as limit: 5")
+        settings["per"].report("per groups the events that limit counts: expected a limit beside it, such as limit: 5")
     return Sort(tuple(map(_read_key, keys)), window, limit, read_names(settings.get("per")))
 
 
@@ -69,11 +70,11 @@ def _write_key(key: SortKey) -> str:
 
 def _infer(operator: Sort, inputs: OperatorInputs, spot: Spot) -> Schema:
     if not operator.by:
-        spot.blame("expected at least one attribute to sort by")
+        spot.report("expected at least one attribute to sort by")
     single_valued([key.attribute for key in operator.by], inputs.schema, spot, "by")
     single_valued(operator.per, inputs.schema, spot, "per")
     if operator.limit is not None and operator.limit < 1:
-        spot.at("limit", None).blame(f"expected a number of events, 1 or more, not {operator.limit}")
+        spot.at("limit", None).report(f"expected a number of events, 1 or more, not {operator.limit}")
     note_window(operator.window, inputs.schema, spot)
     return inputs.schema
 

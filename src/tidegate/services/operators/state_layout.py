@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.model import Schema
-from tidegate.model.units import duration_text
-from tidegate.services.operators.windows import CountWindow, SessionWindow, TimeWindow, Window
 
 StateEffect = Literal["keeps", "migrates", "starts anew"]
 """What happens to the state of a service when a new version of it is applied."""
@@ -111,18 +109,3 @@ def type_text(name: str | None, schema: Schema) -> str:
 def event_parts(schema: Schema) -> dict[str, str]:
     """Return the parts of a state that holds whole events."""
     return {attribute.name: str(attribute.type) for attribute in schema.root}
-
-
-def window_text(window: Window | None) -> str:
-    """Return a window without its lateness, which may change."""
-    match window:
-        case None:
-            return "everything so far"
-        case CountWindow():
-            return f"{window.length} events every {window.slide}"
-        case SessionWindow():
-            return f"sessions with gaps of {duration_text(window.gap_s)}"
-        case TimeWindow():
-            zone = f" in {window.zone}" if window.zone else ""
-            offset = f" from {duration_text(window.offset_s)} on" if window.offset_s else ""
-            return f"{duration_text(window.length_s)} every {duration_text(window.slide_s)}{offset}{zone}"

@@ -139,14 +139,14 @@ def _read_count(length: Spot, slide: Spot, settings: Mapping[str, Spot]) -> Coun
         slide.refuse(f"1 to {whole} events, as its length is {length.value}")
     for key in ("lateness", "offset", "zone"):
         if key in settings:
-            settings[key].blame(f"a window by count has no {key}: expected none")
+            settings[key].report(f"a window by count has no {key}: expected none")
     return CountWindow(whole, step or 1)
 
 
 def _read_session(settings: Mapping[str, Spot]) -> SessionWindow:
     for key in ("length", "slide", "offset", "zone"):
         if key in settings:
-            settings[key].blame(f"a session has no {key}: expected none")
+            settings[key].report(f"a session has no {key}: expected none")
     return SessionWindow(settings["session"].seconds(), read_seconds(settings, "lateness"))
 
 
@@ -183,15 +183,30 @@ def note_window(window: Window | None, schema: Schema, spot: Spot) -> None:
         case TimeWindow():
             need_event_time(schema, at, "for a window by time")
             if not 0 < window.slide_s <= window.length_s or window.lateness_s < 0:
-                at.blame("expected a slide above 0 and at most its length, and no negative lateness")
+                at.report("expected a slide above 0 and at most its length, and no negative lateness")
             elif not 0 <= window.offset_s < window.slide_s:
-                at.blame("expected an offset of at least 0 and less than the slide")
+                at.report("expected an offset of at least 0 and less than the slide")
         case SessionWindow():
             need_event_time(schema, at, "for a session")
             if window.gap_s <= 0 or window.lateness_s < 0:
-                at.blame("expected a gap above 0, and no negative lateness")
+                at.report("expected a gap above 0, and no negative lateness")
         case CountWindow():
             if not 1 <= window.slide <= window.length:
-                at.blame(f"expected a slide from 1 to its length, {window.length} events")
+                at.report(f"expected a slide from 1 to its length, {window.length} events")
         case None:
             pass
+
+
+def window_text(window: Window | None) -> str:
+    """Return a window without its lateness, which may change."""
+    match window:
+        case None:
+            return "everything so far"
+        case CountWindow():
+            return f"{window.length} events every {window.slide}"
+        case SessionWindow():
+            return f"sessions with gaps of {duration_text(window.gap_s)}"
+        case TimeWindow():
+            zone = f" in {window.zone}" if window.zone else ""
+            offset = f" from {duration_text(window.offset_s)} on" if window.offset_s else ""
+            return f"{duration_text(window.length_s)} every {duration_text(window.slide_s)}{offset}{zone}"

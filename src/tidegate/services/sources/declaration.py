@@ -36,4 +36,4 @@ def refuse_beside_connection(settings: Mapping[str, Spot], keys: Iterable[str]) 
     """Report settings that the named connection has already."""
     for key in keys:
         if key in settings:
-            settings[key].blame(f"expected {key} or a connection, which has it already, not both")
+            settings[key].report(f"expected {key} or a connection, which has it already, not both")

@@ -93,11 +93,11 @@ def note_event_format(source: Source, schema: Schema, spot: Spot) -> None:
     inner = spot.at(declaration.name, None)
     patterns = [text for _, text in source.times if text not in EPOCHS]
     if source.zone is not None and not patterns:
-        inner.at("zone", source.zone).blame("a zone is for patterns in times: epochs are in UTC")
+        inner.at("zone", source.zone).report("a zone is for patterns in times: epochs are in UTC")
     if source.columns and getattr(source, "format") not in ("csv", None):  # noqa: B009 - not every source has it
-        inner.at("columns", None).blame("columns are for the format csv")
+        inner.at("columns", None).report("columns are for the format csv")
     timestamps = timestamp_paths(schema)
     for name, _ in source.times:
         if name != OTHERS and name not in timestamps:
             hint = did_you_mean(name, timestamps) or f"; expected one of {', '.join(timestamps) or 'none'}"
-            inner.at("times", None).at(name, None).blame(f"the schema has no timestamp {name!r}{hint}")
+            inner.at("times", None).at(name, None).report(f"the schema has no timestamp {name!r}{hint}")
