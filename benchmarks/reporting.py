@@ -96,7 +96,7 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """Let SIGTERM end the started processes, too, as Ctrl-C does."""
+    """End the started processes on SIGTERM, as on Ctrl-C."""
 
     def end(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)

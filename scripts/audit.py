@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def audit(requirements: Path, more: list[str]) -> int:
-    """Run pip-audit, tell what it says, and return the exit code."""
+    """Run pip-audit, print its findings, and return the exit code."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(requirements), "--require-hashes"]
     command += ["--disable-pip", "--progress-spinner", "off", "--format", "json", *more]
     env = {**os.environ, "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"]))}
@@ -115,7 +115,7 @@ def is_affected(entry: dict[str, Any], package: str, version: str) -> bool:
 
 
 def is_within(events: Any, at: Version) -> bool:
-    """True if a version is in a range of OSV: events say where it begins and ends."""
+    """True if a version is in a range of OSV, whose events are its begin and end."""
     affected = False
     # What can't be read as a version counts as the lowest: an introduction that is not understood begins at once.
     for kind, text in sorted(

@@ -26,7 +26,7 @@ TOP = "root-component"
 
 
 def main() -> None:
-    """Write the SBOM, or say what is wrong and end with 1."""
+    """Write the SBOM, or print the problem and exit with 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the environment")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "tidegate.cdx.json")
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def environment(python: str) -> dict[str, Any]:
-    """What cyclonedx-py finds installed beside an interpreter."""
+    """Return the packages that cyclonedx-py finds in an environment."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bom.json"
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(ROOT / "pyproject.toml")]

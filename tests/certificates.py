@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it issues for servers on loopback and for clients."""
+"""Certificates for tests: an authority that issues them for servers on loopback and for clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Issued:
 
 
 class Authority:
-    """A certificate authority that writes what it issues into a folder."""
+    """A certificate authority that writes certificates and keys into a folder."""
 
     def __init__(self, folder: Path, name: str = "Test CA") -> None:
         folder.mkdir(parents=True, exist_ok=True)

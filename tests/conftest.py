@@ -114,7 +114,7 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give a soak its budget, its progress line and its report."""
+    """Set up the budget, the progress line and the report of a soak."""
     if LENGTH == "soak":
         config.pluginmanager.register(soak, "soak")
 

@@ -63,14 +63,14 @@ ssl.client.auth=required
 
 @dataclass(frozen=True)
 class Secure:
-    """A broker that lets in whoever has a client certificate of an authority, and the password of one user."""
+    """A broker that requires a client certificate of an authority and the password of one user."""
 
     authority: Authority
     user: str
     password: str
 
     def properties(self, folder: Path) -> str:
-        """What the broker is told of it."""
+        """Return the broker's properties for it."""
         server = self.authority.server("kafka")
         keystore = folder / "keystore.pem"
         keystore.write_bytes(server.key.read_bytes() + server.cert.read_bytes())
@@ -94,7 +94,7 @@ class Secure:
 
 
 def need_kafka() -> None:
-    """Fetch what a broker runs with; an EnvironmentProblem says what is missing."""
+    """Fetch the programs of a broker. Raises an EnvironmentProblem that names what is missing."""
     if shutil.which("java") is None:
         raise EnvironmentProblem("Kafka runs on Java, and 'java' is not there")
     fetch(BROKER, CACHE, Path(__file__).with_name("jars.sha256"))

@@ -15,7 +15,7 @@ _numbers = count(random.SystemRandom().randrange(_EACH))
 
 
 def free_port() -> int:
-    """A port of loopback where nobody listens. No other test gets it, also while its server is down."""
+    """Return a free port of loopback. No other test gets it, even while its server is down."""
     for _ in range(_EACH):
         port = _FIRST + _worker * _EACH + next(_numbers) % _EACH
         with socket.socket() as probe, suppress(OSError):

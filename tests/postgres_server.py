@@ -26,7 +26,7 @@ _SETTINGS = "-c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off 
 
 
 def need_postgres() -> Path:
-    """Find the folder of the server's programs; an EnvironmentProblem says what is missing."""
+    """Return the folder of the server's programs. Raises an EnvironmentProblem that names what is missing."""
     folders = [Path(found).resolve().parent for found in (shutil.which("pg_ctl"),) if found]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     folder = next((each for each in folders if (each / "initdb").exists() and (each / "pg_ctl").exists()), None)
@@ -88,7 +88,7 @@ def serving(programs: Path, authority: Authority | None = None) -> Iterator[Serv
 
 
 def _secured(data: Path, authority: Authority, who: Mapping[str, Any]) -> str:
-    """Let a server take connections by TLS alone; give the settings for that."""
+    """Return the settings with which a server accepts only TLS connections."""
     server = authority.server("postgres", hosts=["localhost"])
     shutil.copy(authority.cert, data / "ca.pem")
     shutil.copy(server.cert, data / "server.pem")

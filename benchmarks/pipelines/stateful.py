@@ -202,7 +202,7 @@ def throughput(setting: Setting) -> Iterator[Row]:
 
 
 def idle_with_state(setting: Setting) -> Iterator[Row]:
-    """The cost of ten idle services with state, whose ticks go on."""
+    """The cost of ten idle services with state, which still get ticks."""
     one = CASES["final"]
     names = [f"s{n}" for n in range(10)]
     text = f"streams: {{a: {STREAM}}}\nservices:\n" + "".join(

@@ -1,4 +1,4 @@
-"""What the delivery workloads count with: subscriptions, events, frames and rows; and each server that they compare."""
+"""The parts of the delivery workloads: subscriptions, events, frames, rows, and the compared servers."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_stopped_process_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def got(up: Serving, wanted: list[Wanted], streams: list[str], cells: int, due: int) -> dict[str, float]:
-    """What subscribers get of 0.2 s of 1,000 events a second."""
+    """Return the events that subscribers get in 0.2 s at 1,000 events per second."""
     with listening(up.port, wanted) as subscribers:
         with appending(up.log, streams, 1_000, 0.2, cells) as sender:
             assert sender.hear() == "200"

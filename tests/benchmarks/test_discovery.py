@@ -1,4 +1,4 @@
-"""What the discovery benchmark measures, on cases that are small enough to see."""
+"""The measurements of the discovery benchmark, on small cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The federation's benchmark counts what it says it counts."""
+"""The counts of the federation benchmark."""
 
 from __future__ import annotations
 

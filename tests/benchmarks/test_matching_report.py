@@ -1,4 +1,4 @@
-"""What the matching benchmark writes, and how it goes on where something is missing."""
+"""The output of the matching benchmark, also if an engine or a peer is missing."""
 
 from __future__ import annotations
 

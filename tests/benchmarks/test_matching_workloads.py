@@ -73,7 +73,7 @@ def test_all_forms_of_an_event_are_the_same_event() -> None:
 
 
 def rule_matches(rule: dict[str, Any], event: dict[str, Any]) -> bool:
-    """What event-ruler makes of a rule."""
+    """Evaluate a rule as event-ruler does."""
     for name, (wanted,) in rule.items():
         value = event[name]
         if not isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""What the benchmark of thematic matching makes and counts."""
+"""The workloads and counts of the benchmark of thematic matching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watched discovery request yields and raises, and its backoff, without any connection."""
+"""Results, errors and backoff of a watched discovery request, without a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions from Python, against a real gateway: events that were not acknowledged come again."""
+"""Durable subscriptions in Python with a real gateway: unacknowledged events are delivered again."""
 
 from __future__ import annotations
 

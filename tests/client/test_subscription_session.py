@@ -1,4 +1,4 @@
-"""What a subscription session requests, returns and raises, without any connection."""
+"""Requests, events and errors of a subscription session, without a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk of the log is full or read-only: ingest answers 503, delivery goes on, and all recovers by itself."""
+"""The disk of the log is full or read-only: ingest returns 503, delivery continues, and everything recovers."""
 
 from __future__ import annotations
 

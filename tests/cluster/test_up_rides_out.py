@@ -66,7 +66,7 @@ class Up:
         return until(found, f"/readyz to be {status}", 90)
 
     def events(self, least: int) -> list[float]:
-        """Wait until a reader from the beginning gets so many events, and return their speeds."""
+        """Wait until a reader from the beginning has at least `least` events, and return their speeds."""
 
         def read() -> list[float]:
             answer = httpx.get(

@@ -47,7 +47,7 @@ services:
 
 
 class City(World):
-    """What the services of a small city put out, made up."""
+    """Synthetic output of the services of a small city."""
 
     def __init__(self, folder: Path, text: str = CITY) -> None:
         super().__init__(folder, text)
@@ -124,7 +124,7 @@ class City(World):
 
     @contextmanager
     def running(self) -> Iterator[City]:
-        """Serve, and say every second that what ran still does: what is silent is lost."""
+        """Serve, and write `_status` every second, since a silent service counts as lost."""
         with super().running(), self._every(1.0, self._tell_well):
             yield self
 

@@ -50,7 +50,7 @@ def shared(city: City) -> Iterator[httpx.Client]:
 
 
 class Seen:
-    """What a page complained of, and tried that it may not."""
+    """The errors and the forbidden requests of a page."""
 
     def __init__(self, page: Any) -> None:
         self.errors: list[str] = []

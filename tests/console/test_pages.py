@@ -35,7 +35,7 @@ def see(page: Any, text: str | re.Pattern[str], selector: str = "main") -> Any:
 
 
 def comes(page: Any, claim: str) -> None:
-    """Wait until something is so; the page's policy lets nobody evaluate texts in it, as `wait_for_function` does."""
+    """Wait for a condition. The page's policy forbids `wait_for_function`, which evaluates text."""
     until(lambda: page.evaluate(claim) is True, claim, PATIENCE_MS / 1e3)
 
 
@@ -271,7 +271,7 @@ def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> N
 
 
 def parsed(page: Any) -> Any:
-    """Wait until what is typed was understood."""
+    """Wait until the typed filter was checked."""
     return see(page, "parses", ".verdict")
 
 

@@ -35,7 +35,7 @@ def follow(
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
-    """Yield a log, the record of what is appended to it, and a hub that serves it."""
+    """Yield a log, the list of its appended events, and a hub that serves it."""
     log = SegmentLog(folder)
     log.create("gps", ["a.0", "b.0"])
     async with hub_on(log) as hub:

@@ -44,7 +44,7 @@ def documented_labels() -> dict[str, frozenset[str]]:
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
-    """What a gateway with TLS and links answers to a scrape."""
+    """Return the metrics of a gateway with TLS and links."""
     folder = tmp_path_factory.mktemp("monitoring")
     world, authority = World(folder / "world"), Authority(folder / "ca")
     server = authority.server("gateway")

@@ -1,4 +1,4 @@
-"""scripts/need-programs installs what the tests need, or says what is missing."""
+"""scripts/need-programs installs missing programs, or names them."""
 
 from __future__ import annotations
 

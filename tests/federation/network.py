@@ -19,18 +19,18 @@ ALIKE = {"x": "('x', 'xy')", "y": "('y', 'z')"}
 
 @cache
 def meant(filter_: Filter) -> Filter:
-    """A filter by meaning as one that says what it means."""
+    """Return a filter by meaning as an equivalent plain filter."""
     text = re.sub(" WITH .*", "", str(filter_))
     return Filter(re.sub(r"s~ = '(\w+)'~", lambda found: f"s IN {ALIKE[found[1]]}", text), filter_.schema)
 
 
 def matches(filter_: Filter, event: Mapping[str, Any]) -> bool:
-    """Whether a subscriber gets an event."""
+    """Return True if a subscriber's filter matches an event."""
     return (meant(filter_) if filter_.tree.is_semantic else filter_).matches(event)
 
 
 class Network:
-    """A tree of brokers. Subscribers are told by broker and id, as one broker for all would know them."""
+    """A tree of brokers. Subscribers are identified by broker and id, as in one broker for all."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Network:
         self.send(other, self.brokers[other].connect(one))
 
     def cut(self, link: tuple[str, str]) -> None:
-        """Break a link: what is under way is gone."""
+        """Break a link. Messages in flight are lost."""
         one, other = link
         self.down.add(link)
         for queue in (self.queues[one, other], self.queues[other, one]):
@@ -111,7 +111,7 @@ class Network:
     # Subscriptions ---------------------------------------------------------------
 
     def subscribe(self, broker: str, subscription: str, filter_: Filter) -> None:
-        """Subscribe, or change what is there."""
+        """Add or change a subscription."""
         known = (broker, subscription) in self.subscriptions
         self.subscriptions[broker, subscription] = filter_
         call = self.brokers[broker].change if known else self.brokers[broker].subscribe
@@ -157,7 +157,7 @@ class Network:
             self.watch(to, sender)
 
     def work(self, broker: str) -> None:
-        """A broker goes on with what a change has left to do."""
+        """A broker does one pending step of a change."""
         self.send(broker, self.brokers[broker].work())
 
     def waiting(self) -> list[tuple[str, str]]:
@@ -171,7 +171,7 @@ class Network:
             self.lost.add(message[0])
 
     def settle(self, rng: Random) -> None:
-        """Mend everything and move all there is, in a random order; a heartbeat finds what was lost."""
+        """Repair all links and deliver all messages in random order; heartbeats detect lost ones."""
         for link in sorted(self.down):
             self.heal(link)
         self._move_all(rng)

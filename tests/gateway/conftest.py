@@ -23,6 +23,6 @@ def http(world: World) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A gateway for many tests, none of which needs events."""
+    """A gateway for many tests that need no events."""
     with World(tmp_path_factory.mktemp("shared")).running() as world, world.client() as client:
         yield client

@@ -43,7 +43,7 @@ class TestIssuer:
         return OidcSettings(self.url, AUDIENCE, **more)
 
     def token(self, kid: str = "first", alg: str = "ES256", header: Any = None, **claims: Any) -> str:
-        """A good token, but for what is given."""
+        """Return a valid token with some claims replaced."""
         now = int(time.time())
         said = {"iss": self.url, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + 300, "roles": ["consumer"]}
         said = {name: value for name, value in (said | claims).items() if value is not None}

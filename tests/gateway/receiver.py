@@ -1,4 +1,4 @@
-"""A real receiver of webhooks: an HTTP server in a thread that remembers, and answers as it is told."""
+"""A real receiver of webhooks: an HTTP server in a thread that records requests and returns chosen answers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Receiver:
 
 
 def is_signed(got: Got, secret: str) -> bool:
-    """Whether a message is signed with a secret, by the words of Standard Webhooks."""
+    """Return True if a message is signed with a secret as in Standard Webhooks."""
     signed = f"{got.headers['webhook-id']}.{got.headers['webhook-timestamp']}.".encode() + got.body
     key = base64.b64decode(secret.split("_", 1)[1])
     expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

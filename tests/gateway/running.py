@@ -59,7 +59,7 @@ _seen: dict[tuple[CodeType, str], Dependant] = {}
 
 
 def _seen_before(*, path: str, call: Any, **more: Any) -> Dependant:
-    """What a route's function takes, as it was found in a gateway before: all have the same routes."""
+    """Reuse the analysis of the route functions of an earlier gateway: all have the same routes."""
     if (call.__code__, path) not in _seen:
         _seen[call.__code__, path] = get_dependant(path=path, call=call, **more)
     return replace(_seen[call.__code__, path], call=call)
@@ -164,7 +164,7 @@ class World:
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
 
     def stop(self) -> None:
-        """Tell the gateway to end, as a signal would."""
+        """Stop the gateway, as a signal does."""
         self._servers[-1].stop()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Kill -9 the gateway under load: whoever comes back gets everything, in order."""
+"""Kill -9 the gateway under load: returning subscribers get all events in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wanted_count(sent: int) -> int:
 
 
 class Crowd:
-    """Threads that go on until they are told to stop."""
+    """Threads that run until `end` is called."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

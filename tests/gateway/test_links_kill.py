@@ -104,7 +104,7 @@ def test_deliveries_are_those_of_one_broker_though_the_middle_one_is_killed(tmp_
 
 
 def consumed(at: Process, id_: str, count: int) -> list[str]:
-    """What a durable subscription gets, as soon as it is so much, and what is there beyond."""
+    """Consume a durable subscription until it has `count` events, and return all that have arrived."""
     found: list[str] = []
     cursor = ""
 

@@ -12,7 +12,7 @@ from tidegate.testing import ManualClock
 
 
 class HandClock(ManualClock):
-    """Turned by hand, or by whoever waits on it; at `end_s` it stops whoever waits."""
+    """A clock that is advanced by hand or by a wait. At `end_s` it stops the waiting thread."""
 
     def __init__(self, end_s: float = float("inf")) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def run(spark: SparkSession, text: str, remote: RunnerResources | None = None, /
 
 
 def refused(spark: SparkSession, text: str, **streams: Lines) -> list[Written]:
-    """What a service with keys refuses beside its output."""
+    """Return the quarantined records of a keyed service."""
     service, inputs = _service(text)
     from tidegate.pipelines.compiler import compile_service
 
@@ -101,7 +101,7 @@ def refused(spark: SparkSession, text: str, **streams: Lines) -> list[Written]:
 
 
 def stream(spark: SparkSession, folder: Path, text: str, batches: Sequence[Mapping[str, Lines]]) -> list[Written]:
-    """What a service of one input gives when its records come batch by batch; each is lines by partition."""
+    """Return the output of a service with one input, whose records arrive in batches of lines by partition."""
     from pyarrow import parquet
 
     from tidegate.pipelines.compiler import compile_service

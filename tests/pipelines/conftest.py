@@ -21,7 +21,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def _has_kafka() -> bool:
-    """Whether Kafka's client can be had; without it the tests that need it are skipped, as they have no broker."""
+    """Return True if Kafka's client is available; otherwise tests that need it are skipped."""
     from tidegate.errors import EnvironmentProblem
     from tidegate.pipelines.connector import build
 

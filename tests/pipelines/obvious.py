@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 def read(line: str, schema: Schema) -> Event | None:
-    """A record as it goes out where nothing is done to it; None where it is refused."""
+    """Return the output of an unchanged record; None if it is refused."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -108,7 +108,7 @@ def extreme(events: Iterable[Event], name: str, kind: Type, pick: Callable[..., 
 
 
 def in_order(events: Sequence[Event], by: Sequence[tuple[str, bool, Type]]) -> list[Event]:
-    """Sorted by each attribute, descending or not, what is missing last; what is equal as it came."""
+    """Sort by each attribute, descending or not, missing values last; stable."""
     found = list(events)
     for name, descending, kind in reversed(by):
         there = [event for event in found if event[name] is not None]

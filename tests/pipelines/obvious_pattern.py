@@ -60,7 +60,7 @@ class Pattern:
         ]
 
     def _matches(self, events: Sequence[Event], until: int) -> list[Match]:
-        """The match that is complete first counts, the oldest of several; then the search goes on behind it."""
+        """Return the matches: the one that completes first, the oldest of several, then those after it."""
         found: list[Match] = []
         first = 0
         while True:
@@ -73,7 +73,7 @@ class Pattern:
             first = best.place[0] + best.place[1]
 
     def _begins(self, events: Sequence[Event], n: int) -> bool:
-        """Whether the first step is satisfied; one that lasts begins only where it was not before."""
+        """Return True if the first step begins; one with a duration begins only if it was not satisfied before."""
         step = self.steps[0]
         was_inside = n > 0 and step.holds(events[n - 1])
         return step.holds(events[n]) and not (step.lasting >= 0 and was_inside)
@@ -134,7 +134,7 @@ class Pattern:
         return None
 
     def _is_longer(self, at: int, event: Event, taken: Sequence[Sequence[Event]]) -> bool:
-        """Whether the step before an absent one takes one more event; not if the step behind the absent one can."""
+        """Return True if the step before an absent one takes the event: not if the step after the absent one can."""
         before, first = self.steps[at - 1], taken[0][0]
         if before.is_absent or before.lasting >= 0 or len(taken[at - 1]) >= before.most:
             return False

@@ -78,7 +78,7 @@ def local_days(zone: str, begin_hour: int) -> Spans:
 
 
 class Windows:
-    """What becomes of windows by time: `given` are their results in order, `late` the events of none."""
+    """The outcome of windows by time: `given` are the results in order, `late` the events in no window."""
 
     def __init__(
         self, reading: Reading, of: Spans, by: Sequence[str], lateness: float, *, updates: bool = False, kept: int = 0

@@ -27,7 +27,7 @@ FOLDER = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None) if USER el
 
 @contextmanager
 def server() -> Iterator[tuple[str, Callable[[str], None]]]:
-    """Give a server's JDBC URL, and what executes SQL there."""
+    """Yield the JDBC URL of a server, and a function that executes SQL there."""
     assert USER is not None
     home = tempfile.mkdtemp(prefix="tidegate-postgres-")
     os.chown(home, USER.pw_uid, USER.pw_gid)

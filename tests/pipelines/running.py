@@ -148,7 +148,7 @@ class World:
         return sorted(found, key=lambda event: str(event.get("_src", "")).rpartition(":")[0])
 
     def await_events(self, stream: str, count: int) -> list[dict[str, Any]]:
-        """Wait for at least so many events of a service."""
+        """Wait until a service has at least `count` events."""
         until(lambda: self._count(stream) >= count, f"{count} events of {stream}")
         return self.events(stream)
 

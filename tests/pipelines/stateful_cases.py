@@ -1,4 +1,4 @@
-"""What obvious Python expects of the services in stateful.yaml: every operator with state."""
+"""The expected results of the services in stateful.yaml, by obvious Python: every operator with state."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def counted(
 
 
 def _counted(reading: Reading) -> Expected:
-    """What a window by count collects is in the order of arrival."""
+    """A window by count collects events in order of arrival."""
     found = counted(["vid"], 4, 2, ALL)(reading)
     for each, (_, _, events) in zip(found, obvious.by_count(reading, ["vid"], 4, 2), strict=True):
         each["all"] = [event["n"] for event in events]
@@ -219,7 +219,7 @@ def _fastest(reading: Reading) -> Expected:
 
 
 def sorted_by(events: Sequence[Event], *names: str) -> list[Event]:
-    """In order, `-` downwards, what is missing last; what is equal by time."""
+    """Sort by attributes, `-` descending, missing values last, equal ones by time."""
     found = obvious.in_order(events)
     for name in reversed(names):
         attribute, sign = name.lstrip("-"), -1 if name[0] == "-" else 1
@@ -252,7 +252,7 @@ def _sorted_by_count(reading: Reading) -> Expected:
 
 
 def _in_reading(events: Sequence[Event], name: str) -> list[Event]:
-    """Downwards by an attribute, what is equal as it came."""
+    """Sort by an attribute, descending; equal values in order of arrival."""
     return sorted(events, key=lambda event: -event[name[1:]])
 
 

@@ -1,4 +1,4 @@
-"""What compiles the connector: cached by content, carried by a wheel, clear where it can't."""
+"""Compilation of the connector: cached by content, part of a wheel, with clear errors."""
 
 from __future__ import annotations
 

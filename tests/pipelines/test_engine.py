@@ -1,4 +1,4 @@
-"""Services on real Spark, over the real log: what comes out, and that it goes on where it ended."""
+"""Services on real Spark and the real log: their output, and resuming where they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services on real Spark, over a real Kafka: the laws of the engine, and what is Kafka's own."""
+"""Services on real Spark and a real Kafka: the laws of the engine, and the behaviour of Kafka."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_nothing_is_written_behind_a_record_that_failed(world: MADE) -> None:
 
 
 def longest(here: World, stream: str, size_bytes: int) -> None:
-    """Let a topic's broker refuse what is longer."""
+    """Set the largest record that the broker of a topic accepts."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     log = kafka_log(here)

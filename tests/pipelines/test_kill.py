@@ -1,4 +1,4 @@
-"""Kill -9 under load: what comes out in the end is what an uninterrupted run gives."""
+"""Kill -9 under load: the output is that of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OUTPUTS = ("merged", "merged.quarantine", "twice", "counted", "closed")
 
 
 class Load:
-    """Appends to both streams, a thread of its own, until told to stop."""
+    """A thread that appends to both streams until `end` is called."""
 
     def __init__(self, log: SegmentLog) -> None:
         self.sent: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}

@@ -174,7 +174,7 @@ GIVEN = [f"{{{json.dumps(name)}: {word}}}" for name, words in WORDS.items() for 
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[str, Written]:
-    """What becomes of each line, in one job."""
+    """Return the result of each line, in one Spark job."""
     every = [*GIVEN, *LENIENT, *STRICT, *REASONS]
     return dict(zip(every, run(spark, PLAIN, **{"in": every}), strict=True))
 

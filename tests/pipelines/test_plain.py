@@ -1,4 +1,4 @@
-"""Services without the connector: the laws of the engine, and what is Python's own."""
+"""Services without the connector: the laws of the engine, and the behaviour of the Python parts."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_each_implementation_resumes_where_the_other_ended(spark: SparkSession, 
 
 
 def pause(here: World) -> None:
-    """Stop all services, to go on later."""
+    """Stop all services; a later start resumes them."""
     for name in list(here.jobs):
         here.stop(name)
     here.log.close()

@@ -1,4 +1,4 @@
-"""The writer in Python, without Spark: what it appends, and what it leaves out."""
+"""The writer in Python, without Spark: appended and skipped rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW = {"verdict": "pass", "partition": "a.0", "key": None, "revision": 0, "child
 
 
 class Written:
-    """A service's writer over a folder, and what it has done."""
+    """A service's writer over a folder, with its metrics."""
 
     def __init__(
         self, folder: Path, identity: Literal["position", "key", "revision"] = "position", **known: Any

@@ -1,4 +1,4 @@
-"""New versions of services with state, on real Spark: which of them go on with the state of the version before."""
+"""New versions of services with state, on real Spark: which of them keep the state."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def world(session: SparkSession, tmp_path: Path) -> Iterator[World]:
 
 
 def begin_window(world: World) -> None:
-    """Let version 1 read events of a window that is still open, and stop it."""
+    """Run version 1 until it has read events of an open window, and stop it."""
     world.start("out")
     world.append("a", [event(1, 5), event(2, 7), event(3, 11, "y")])
     stop_when_saved(world, 3)

@@ -44,7 +44,7 @@ SINKS = ("written", "quarantined", "dropped", "skipped", "filtered", "used", "he
 
 @pytest.fixture(autouse=True)
 def short_epochs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let checkpoints be made every few seconds, so that restarts find some."""
+    """Make checkpoints every few seconds, so that restarts find some."""
     name = "spark.sql.streaming.realTimeMode.minBatchDuration"
     monkeypatch.setattr("tidegate.pipelines.engine.STATEFUL_EPOCH", "6 seconds")
     spark.conf.set(name, "500ms")
@@ -160,7 +160,7 @@ def counts(world: World, name: str) -> dict[str, Any]:
 
 
 def balance(found: Mapping[str, Any]) -> int:
-    """What is still on its way through a service: 0 when it has dealt with all."""
+    """Return the number of events that a service has not processed completely."""
     assert found["held"] is not None
     assert found["restored"] is not None
     return int(found["read"] + found["restored"] + found["results"] - sum(found[name] for name in SINKS))
@@ -172,7 +172,7 @@ def wire(event: Event) -> Event:
 
 
 def problem(world: World, case: Case, reading: Reading) -> str:
-    """What a service gave that obvious Python did not, and the other way round; empty where they agree."""
+    """Return the differences between a service's results and those of obvious Python; empty if they agree."""
     own = [(stream, event) for stream, event in reading if stream in case.reads]
     expected, found = in_order(case, case.expected(own)), in_order(case, world.events(case.name))
     late = sorted(event["_id"] for event in (case.late(own) if case.late else ()))
@@ -194,7 +194,7 @@ def in_order(case: Case, events: Sequence[Event]) -> list[str]:
 
 
 def comparable(event: Event) -> str:
-    """An event as text: without what is missing, times as numbers, floats without their last digits."""
+    """Return an event as text: without nulls, times as numbers, floats rounded."""
     return repr(_plain({name: value for name, value in event.items() if name != "_src"}))
 
 

@@ -130,7 +130,7 @@ class Hostile:
         return [each for each in list(self.heard) if each.get("type") == kind]
 
     def is_taken(self, events: int) -> bool:
-        """Say whether the gateway has dealt with so many events."""
+        """Return True if the gateway has processed this number of events."""
         return sum(int(each["events"]) for each in self.messages("taken")) >= events
 
     def need_closed(self, reason: str) -> None:
@@ -220,7 +220,7 @@ def linked(here: Victim, name: str, *services: dict[str, Any], **more: Any) -> I
 
 
 def run_tidegate(*args: object, stdin: str | None = None, env: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Run one `tidegate` command in this process; return what it prints, and the error that it ends with."""
+    """Run one `tidegate` command in this process; return its output and its error."""
     done = CliRunner().invoke(app, [str(each) for each in args], input=stdin, env=env)
     assert done.exception is None or isinstance(done.exception, TidegateError), done.output
     return done.stdout, "" if done.exception is None else str(done.exception)

@@ -128,7 +128,7 @@ def _deep(depth: int) -> pa.DataType:
 
 
 def _list_of(item: pa.DataType, count: int) -> bytes:
-    """One row: a list of so many items that take no bytes."""
+    """One row: a list of `count` items that take no bytes."""
     offsets = pa.py_buffer(struct.pack("<2i", 0, count))
     if pa.types.is_null(item):
         items = pa.nulls(count)
@@ -228,7 +228,7 @@ def test_lie_is_refused_and_costs_little(running: Running, lie: str) -> None:
 
 
 def test_wrong_null_counts_are_refused(running: Running) -> None:
-    """A count of nulls that does not fit must not let whatever lies in their place through as a value."""
+    """A wrong null count must not make the bytes of a null visible as a value."""
     body = ipc(column("n", pa.array([7, None, 9] * 400)))
     node = struct.pack("<2q", 1_200, 400)
     for count in (1, 1_200, 1_201, -7):

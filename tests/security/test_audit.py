@@ -1,4 +1,4 @@
-"""The audit log: what was changed and tried, by whom and from where; and what failed sign-ins are limited to."""
+"""The audit log: changes and attempts with caller and address; limits of failed sign-ins."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_neighbour_with_a_wrong_secret_is_recorded(world: World, tmp_path: Path)
 
 
 class Written(AuditWriter):
-    """A writer that keeps what it would write."""
+    """A writer that records its calls."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, int, AuditEntry]] = []

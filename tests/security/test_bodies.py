@@ -1,4 +1,4 @@
-"""Bodies, filters and messages that take long to read: they delay nobody else, and cost their sender an answer."""
+"""Bodies, filters and messages that are slow to read: they delay no other caller and are refused."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ HEAVY = "- a\n" * 5_000
 
 
 def test_heavy_calls_of_one_caller_delay_no_sign_in(target: Target) -> None:
-    """Sixty calls at once: few run, some wait, the rest get 429; whoever comes with a new key is let in at once."""
+    """Sixty calls at once: few run, some wait, the rest get 429; a caller with a new key is served at once."""
     with closing(options.home(str(target.running.data)).registry()) as registry:
         fresh = [registry.create_key(f"fresh-{n}", "consumer")[1] for n in range(20)]
     answers: list[httpx.Response] = []

@@ -1,4 +1,4 @@
-"""Peers that open connections and keep the gateway waiting: they are cut off, and keep nobody out."""
+"""Peers that open connections and send nothing: they are closed, and keep no other caller out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Target:
         return link
 
     def need_service(self) -> None:
-        """Ask as an honest client would, who comes anew."""
+        """Send a request on a new connection, as an honest client does."""
         begun = time.monotonic()
         with self.running.client(self.key) as http:
             assert http.get("/v1/services").status_code == 200
@@ -72,7 +72,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def rest(link: socket.socket) -> bytes:
-    """Return all that comes until the peer closes; fails where it does not."""
+    """Return all bytes until the peer closes; fails if it does not."""
     found = b""
     while True:
         try:
@@ -174,7 +174,7 @@ def test_one_address_has_few_connections_that_wait(target: Target) -> None:
 
 
 def test_flood_from_many_addresses_keeps_no_other_caller_out(target: Target) -> None:
-    """All places are taken by connections that wait: who listens goes on, and who comes anew is answered."""
+    """All slots are taken by waiting connections: subscribers continue, and new callers are served."""
     stream = {"accept": "text/event-stream"}
     with (
         target.running.client(target.key) as http,

@@ -1,4 +1,4 @@
-"""What leaks in passing, attacked: ids made of hidden keys, hints, inputs, errors, metrics, what nobody owns."""
+"""Attacks on side information: ids from hidden keys, hints, inputs, errors, metrics, ownerless subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys over HTTP: who may manage them, what a rotation leaves open, and what is never shown."""
+"""API keys over HTTP: who may manage them, rotation, and secrets that are never shown."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_keys_are_rotated_with_overlap(here: Victim, tmp_path: Path) -> None:
 
 
 def test_signed_events_cross_a_broker_in_the_middle(tmp_path: Path) -> None:
-    """Live, with a filter, and as history; what was not signed before the key was there is refused."""
+    """Live, with a filter, and as history; events without a signature are refused."""
     keys = tmp_path / "signing.jwks"
     first = create_key_file(keys)
     city = Broker(tmp_path, "city", CITY, signing_keys=keys)

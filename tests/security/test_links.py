@@ -268,7 +268,7 @@ def test_flood_of_control_messages_is_read_slowly_and_then_ended(tmp_path: Path)
 
 
 def test_neighbour_cannot_have_us_disconnected_by_another(tmp_path: Path) -> None:
-    """What one offers, asks for and says of paths is passed on within what the other takes."""
+    """Offers, requests and paths are forwarded within the bounds of the receiver."""
     bounds = Bounds(services=20, relayed_filters=10)
     victim, sheep = Victim(tmp_path, bounds=bounds), Broker(tmp_path, "sheep", bounds=bounds)
     with running(victim, sheep):

@@ -1,4 +1,4 @@
-"""A gateway that requires no keys answers programs and pages of its own machine, and nobody else."""
+"""A gateway without keys serves programs and pages of its own machine only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def port_of(running: Running) -> int:
 
 
 def raw(port: int, *lines: str) -> bytes:
-    """Send a head as it is and return all that comes back."""
+    """Send raw bytes and return the whole response."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as link:
         link.sendall("\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1"))
         return b"".join(iter(lambda: link.recv(65_536), b""))

@@ -1,4 +1,4 @@
-"""Other users of the machine can't read a data folder, whatever the umask of whoever started Tidegate."""
+"""Other users of the machine can't read a data folder, for any umask."""
 
 from __future__ import annotations
 

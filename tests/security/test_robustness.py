@@ -1,4 +1,4 @@
-"""One bad definition is that stream's or service's error: everything else goes on, also after a restart."""
+"""A bad definition is an error of its stream or service only, also after a restart."""
 
 from __future__ import annotations
 

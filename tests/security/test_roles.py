@@ -1,4 +1,4 @@
-"""What each role may do, attacked: publishers who read, providers who open what is kept from them."""
+"""Attacks on roles: publishers that read, providers that publish hidden attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the container is built of: hashes of all packages, an SBOM, and an audit that does not pass without data."""
+"""The container's packages: hashes, an SBOM, and an audit that fails without data."""
 
 from __future__ import annotations
 

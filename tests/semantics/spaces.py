@@ -1,4 +1,4 @@
-"""Small corpora, and the slow, obvious oracle: dicts, and every formula as it is written."""
+"""Small corpora, and the slow, obvious oracle: dicts and the literal formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new version of a service does with the state of the version before."""
+"""The effect of a new version of a service on its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidegate doctor`: each check, and what it advises."""
+"""`tidegate doctor`: each check and its advice."""
 
 from __future__ import annotations
 

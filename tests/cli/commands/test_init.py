@@ -33,7 +33,7 @@ def run(*arguments: str) -> str:
 
 
 def read(file: Path, log: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what a stream of a service file appends, and what it refuses."""
+    """Return the accepted and the refused records of a stream of a service file."""
     definitions = load(file)
     assert len(check(definitions)) in (1, 2)
     (stream,) = definitions.streams.values()

@@ -1,4 +1,4 @@
-"""`tidegate link`: what is believed of neighbours, signing keys and pinned keys; the profile's `links`."""
+"""`tidegate link`: trust in neighbours, signing keys and pinned keys; `links` in the profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile lists for definitions: functions, roots and connections."""
+"""Functions, roots and connections of a profile."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_subscriptions_move_to_a_gateway_that_comes_and_back_when_it_goes(world:
 
 
 def test_gateway_that_was_stopped_sends_nothing_that_another_has_sent_meanwhile(world: PushWorld) -> None:
-    """Its process stands still in the middle of a message; by the time it goes on, another gateway came and left."""
+    """Its process is stopped during a message. When it continues, another gateway has delivered and ended."""
     is_stopped, goes_on = asyncio.Event(), asyncio.Event()
 
     class Stopping(Receiving):

@@ -60,7 +60,7 @@ HASTE: dict[str, Any] = {
 
 
 class Side:
-    """A broker with one service, or none, that everybody may see."""
+    """A broker with one public service, or none."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Side:
         return [orjson.loads(record)["n"] for record in with_gaps(read).records]
 
     def gaps(self, service: str) -> int:
-        """How often a reader of a mirror is told that something is missing."""
+        """Return the number of gaps that a reader of a mirror gets."""
         return len(with_gaps(self.log.read(service, self.log.begin(service), 100_000)).gaps)
 
     @asynccontextmanager
@@ -437,7 +437,7 @@ def test_lease_is_taken_while_all_event_threads_are_busy(tmp_path: Path) -> None
 
 
 def test_failed_save_is_repeated_later(tmp_path: Path) -> None:
-    """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
+    """Also if the registry refuses it or its waiter has ended, and for one link independently of others."""
 
     async def run() -> None:
         here, there = Side(tmp_path, "here", save_interval_s=60.0), Side(tmp_path, "there", has_service=True)
@@ -528,7 +528,7 @@ async def say(socket: Dialled, message: dict[str, Any]) -> None:
 
 
 def test_reconnected_neighbour_gets_missed_steps_before_resume(tmp_path: Path) -> None:
-    """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
+    """Otherwise it would use the filters of the time when the link broke, and skip later events."""
 
     async def run() -> None:
         here = Side(tmp_path, "here", silence_timeout_s=20.0)
@@ -557,7 +557,7 @@ def _has(found: list[ServerConnection], count: int) -> bool:
 
 
 def test_socket_without_proof_of_identity_is_closed(tmp_path: Path) -> None:
-    """Neither of a try that took too long, nor of one that was under way when the broker ended."""
+    """Also after a timeout, and if the broker ends during the handshake."""
 
     async def run() -> None:
         dialled: list[ServerConnection] = []
@@ -641,7 +641,7 @@ def test_coarse_link_sends_unrequested_events_until_receiver_drops_too_many(tmp_
 
 
 def test_subscriber_on_a_coarse_link_misses_no_event(tmp_path: Path) -> None:
-    """At a broker further on, too: what is dropped is what nobody behind wants, at the time when it comes."""
+    """Also two brokers away: only events that no subscriber behind the link wants on arrival are dropped."""
 
     async def run() -> None:
         always = AdaptiveSettings(crossing_s=0.0, window=10, max_dropped_share=1.0)
@@ -678,7 +678,7 @@ def test_subscriber_on_a_coarse_link_misses_no_event(tmp_path: Path) -> None:
 
 
 def asked_of(side: Side, by: str, service: str = "numbers@there") -> set[str]:
-    """What a neighbour has asked a broker for."""
+    """Return the filters that a neighbour has requested from a broker."""
     return {each.text for each in side.federation.broker.link(by).routes(service).values()}
 
 
@@ -746,7 +746,7 @@ def test_large_table_does_not_block_the_loop(tmp_path: Path, monkeypatch: pytest
 
 
 async def turns(federation: Federation) -> int:
-    """How often the loop turned while a broker had work to do, of which there is some soon."""
+    """Return how often the event loop ran while a broker had work to do."""
     found = 0
     async with asyncio.timeout(120):
         while not found or federation.broker.pending:

@@ -1,4 +1,4 @@
-"""A forwarder alone: what it hands over, and what becomes of it when another takes its place."""
+"""A forwarder alone: the batches that it sends, and its replacement by another one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Watched(SegmentLog):
 
 
 class Hands:
-    """Takes what is handed over, at once or not at all."""
+    """Confirms each batch at once, or none."""
 
     def __init__(self, *, are_full: bool = False) -> None:
         self.are_full = are_full
@@ -144,7 +144,7 @@ def test_confirming_unsent_batches_does_not_raise_the_limit(tmp_path: Path) -> N
 
 
 def test_reported_progress_was_sent_to_the_neighbour(tmp_path: Path) -> None:
-    """Else it would begin before that after a break, and have twice what it had read as history."""
+    """Otherwise it would resume before that position, and repeat events that were read as history."""
     log, hands = Watched(tmp_path), Hands()
     answers: SimpleQueue[tuple[Cursor | None, str | None]] = SimpleQueue()
     forwarder = hands.forward(log, ResumePoint(), NOBODY)

@@ -100,7 +100,7 @@ def test_malformed_message_is_refused(read: Any, body: bytes, problem: str) -> N
 
 
 def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"), entry: str | None = None) -> list[str]:
-    """What comes of a handshake at both ends, and that nobody has said the secret."""
+    """Return the result of a handshake at both ends. Checks that the secret was not sent."""
 
     def may_enter(name: str) -> None:
         if entry is not None:
@@ -169,7 +169,7 @@ def record(n: int, generation: str = "g1") -> bytes:
 def test_mirror_has_each_event_once_after_repeated_sends(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, str]]
 ) -> None:
-    """It is sent again from anywhere before its end, kept at times, and opened anew from what was kept."""
+    """Events are repeated from random positions; the mirror is saved and reopened at random times."""
     log = SegmentLog(tmp_path_factory.mktemp("log"))
     kept: Progress | None = None
     mirror, end = Mirror(log, "gps@a"), 0
@@ -399,7 +399,7 @@ def test_history_and_mirror_join_without_gap_or_repeat(
 def test_mirror_position_is_translated_to_origin_position(
     tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[str, bool]], before: int, notes: int, seen: int
 ) -> None:
-    """A mirror has some of what was put out since it began; what is behind any place in it is history from there on."""
+    """A mirror has some of the events since it began. Later events after any of its positions are in the history."""
     log = SegmentLog(tmp_path_factory.mktemp("log"))
     log.create("gps", ["p", "q"])
     log.create("gps@a")

@@ -1,4 +1,4 @@
-"""What links need of routes: filters go towards a service's origin alone, and outlive their broker."""
+"""Filters are sent only towards the origin of a service, and outlive their broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def carried(brokers: dict[str, Broker], sent: list[Sent], source: str) -> None:
 
 
 def line(leads: dict[str, str]) -> dict[str, Broker]:
-    """Three brokers, the one in the middle linked to both others; `leads` is what it goes by."""
+    """Three brokers in a line; `leads` decides where the middle one sends filters."""
     middle = Broker("b", leads=lambda service, neighbour: leads.get(service) == neighbour)
     brokers = {"a": Broker("a", leads=lambda _, __: False), "b": middle, "c": Broker("c", leads=lambda _, __: False)}
     for one, other in (("a", "b"), ("b", "c")):

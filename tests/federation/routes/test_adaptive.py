@@ -15,7 +15,7 @@ SETTINGS = AdaptiveSettings(crossing_s=50e-6, window=20, sample=4, margin=1.5, m
 
 
 def decide_each(policy: Adaptive, matches: list[bool], spent_s: float = 20e-6) -> list[bool]:
-    """Pass events to a policy, each of which matches or not. Returns for each event whether it is forwarded."""
+    """Pass events to a policy, which match or not. Returns for each event whether it is forwarded."""
     return [policy.decide(is_match, spent_s) if policy.matches_next() else policy.decide(None) for is_match in matches]
 
 

@@ -117,7 +117,7 @@ class Federation(RuleBasedStateMachine):
         return sorted(self.network.brokers)[pick % len(self.network.brokers)]
 
     def _unstable(self, who: tuple[str, str], now: Filter | None) -> None:
-        """From now on a subscriber is owed what it matched before and matches after."""
+        """During the change, a subscriber must get events that match both the old and the new filter."""
         if now is None:
             self.stable.pop(who, None)
         elif who in self.stable:
@@ -135,7 +135,7 @@ class Federation(RuleBasedStateMachine):
     @precondition(lambda self: self.network.subscriptions)
     @rule(given=st.lists(st.tuples(st.integers(0, 100), st.none() | st.integers(0, 100)), min_size=1, max_size=6))
     def change(self, given: list[tuple[int, int | None]]) -> None:
-        """Give subscriptions another filter, or end them."""
+        """Change the filters of subscriptions, or remove them."""
         for pick, number in given:
             chosen = None if number is None else self.pool[number % len(self.pool)]
             if not self.network.subscriptions:
@@ -178,14 +178,14 @@ class Federation(RuleBasedStateMachine):
     @precondition(lambda self: any(each.pending for each in self.network.brokers.values()))
     @rule(pick=st.integers(0, 100))
     def work(self, pick: int) -> None:
-        """A broker goes on with what a change has left to do."""
+        """A broker does one pending step of a change."""
         busy = [name for name, each in sorted(self.network.brokers.items()) if each.pending]
         self.network.work(busy[pick % len(busy)])
 
     @precondition(lambda self: self.network.adaptive and self.network.links)
     @rule(pick=st.integers(0, 100), count=st.integers(0, 5))
     def dropped(self, pick: int, count: int) -> None:
-        """A broker is told by a neighbour, truly or not, how much of what it sent nobody wanted."""
+        """A neighbour reports, truly or not, how many forwarded events were dropped."""
         one, other = sorted(self.network.links)[pick % len(self.network.links)]
         policy = self.network.brokers[one].link(other).filter_policy(SERVICE)
         if policy is not None:
@@ -205,7 +205,7 @@ class Federation(RuleBasedStateMachine):
 
     @rule(broker=st.integers(0, 14))
     def restart(self, broker: int) -> None:
-        """Whoever forgets its neighbours' needs has to be told them again: until then nobody is sure of anything."""
+        """A restarted broker forgets the needs of its neighbours until they send them again."""
         self.stable.clear()
         self.owed.clear()
         self.network.restart(self._broker(broker))

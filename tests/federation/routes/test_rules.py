@@ -46,14 +46,14 @@ def pair(strategy: str = "covering") -> tuple[Network, Broker]:
 
 
 def said(network: Network) -> list[Any]:
-    """What is under way from here to there; it arrives."""
+    """Deliver and return the messages from one broker to another."""
     found = list(network.queues["here", "there"])
     network.settle(Random(0))
     return found
 
 
 def texts(update: Any) -> tuple[list[str], int]:
-    """What an update brings, and how much it takes away."""
+    """Return the filters that an update adds, and the number that it removes."""
     assert isinstance(update, Update)
     return [str(each.filter) for each in update.add], len(update.remove)
 
@@ -217,7 +217,7 @@ def test_forest_is_the_same_with_box_index_and_scan(seed: int) -> None:
 
 
 def crowd() -> tuple[Outgoing, dict[int, Filter]]:
-    """A table in which one filter covers a hundred and sixty others, half of which cover the other half."""
+    """A table in which one filter covers 160 others; half of them cover the other half."""
     table = Outgoing("gps", Forest())
     needed = {0: Filter("a > 0", SCHEMA)}
     needed |= {n: Filter(f"a > {n} AND s = 's{n % 80}'", SCHEMA) for n in range(1, 161)}
@@ -437,7 +437,7 @@ def test_malformed_message_is_refused(given: dict[str, Any], expected: str) -> N
 @settings(max_examples=LARGE_EXAMPLES)
 @given(steps=st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=12), seed=st.integers(0, 2**32))
 def test_digest_depends_on_entries_and_not_on_steps(steps: list[set[int]], seed: int) -> None:
-    """Each step turns entries over: those that are there go, the others come. Only what is left at the end counts."""
+    """Each step removes present entries and adds absent ones. The digest depends on the final entries only."""
     held: set[RouteEntry] = set()
     state = TableState()
     for version, numbers in enumerate(steps, 1):
@@ -453,7 +453,7 @@ def test_digest_depends_on_entries_and_not_on_steps(steps: list[set[int]], seed:
 
 
 def test_step_that_adds_an_existing_entry_is_not_applied() -> None:
-    """Else what it was would be needed for ever, and asked for over all other links."""
+    """Otherwise its old filter would be needed for ever, and requested over all other links."""
     network, here = pair()
     network.subscribe("here", "s", Filter("a = 1"))
     network.settle(Random(0))
@@ -627,7 +627,7 @@ def test_false_loop_of_one_neighbour_takes_no_other_link_down() -> None:
 
 
 def test_false_path_takes_no_later_link_down() -> None:
-    """Whoever is at its other end has to tell of the same loop."""
+    """The other end of the link must report the same loop."""
     network = Network([("a", "wolf"), ("yonder", "zoo")], "covering")
     network.settle(Random(0))
     a = network.brokers["a"]

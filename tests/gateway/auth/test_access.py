@@ -21,7 +21,7 @@ EVENT = {"vid": "B1", "speed": 1.0, "time": "2026-01-01T00:00:00Z"}
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[World]:
-    """A gateway that nobody gets into without a key."""
+    """A gateway that requires API keys."""
     world = World(tmp_path)
     world.needs_keys = True
     world.tell_running("gps", "fast")

@@ -29,7 +29,7 @@ def issuer() -> Iterator[TestIssuer]:
 
 
 def checked(settings: OidcSettings, *tokens: str, before: Callable[[int], None] = lambda _: None) -> list[Any]:
-    """What a gateway makes of tokens, one after the other: callers, and problems."""
+    """Return the callers or problems for tokens, in order."""
 
     async def check() -> list[Any]:
         made = Issuer(settings)

@@ -56,7 +56,7 @@ def test_preflight_request_is_answered(http: httpx.Client) -> None:
 
 
 def test_page_of_another_origin_is_refused(world: World, http: httpx.Client) -> None:
-    """A form of any page may send this, and nobody is asked first: it must not have been done."""
+    """The form of any page can send this without a preflight request: it must have no effect."""
     said = b'{"deliver": {"webhook": {"url": "https://other.example/in", "handshake": false}}}'
     headers = {"origin": OTHER, "content-type": "text/plain"}
     answer = http.post("/v1/services/gps/subscriptions", content=said, headers=headers)

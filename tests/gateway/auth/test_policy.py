@@ -1,4 +1,4 @@
-"""What each caller sees of services and their attributes, over HTTP and WebSocket, and when that changes."""
+"""The visible services and attributes of each caller, over HTTP and WebSocket, and changes of policies."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def names(answer: httpx.Response) -> list[str]:
 
 
 def told(lines: Iterator[str]) -> dict[str, Any]:
-    """What the error says that ends a stream; nothing comes behind it."""
+    """Return the error that ends a stream. Nothing may follow it."""
     while next(lines) != "event: error":
         pass
     said: dict[str, Any] = json.loads(next(lines).removeprefix("data: "))
@@ -454,7 +454,7 @@ def test_page_leaves_no_subscriber_behind(city: City) -> None:
 
 
 def test_subscriber_that_does_not_read_is_disconnected_too(city: City) -> None:
-    """A socket whose buffers are full can't be told; the sweep does not wait for it, and goes on to the others."""
+    """A socket with full buffers gets no notice. The sweep does not wait for it."""
     with sockets.create_connection(("127.0.0.1", city.world.port)) as deaf:
         deaf.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         key = b"dGhlIHNhbXBsZSBub25jZQ=="

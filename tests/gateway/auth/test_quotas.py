@@ -70,7 +70,7 @@ def test_released_use_may_be_taken_again() -> None:
 
 
 def exchange(*meters: Meter) -> None:
-    """Let gateways report to each other, as they do once a second; through JSON, as in the registry."""
+    """Exchange the reports of gateways, which they do once per second; as JSON, as in the registry."""
     reports = [json.loads(json.dumps(meter.report())) for meter in meters]
     for n, meter in enumerate(meters):
         meter.note_others(reports[:n] + reports[n + 1 :])
@@ -219,7 +219,7 @@ def test_requests_are_charged_before() -> None:
     st.lists(st.tuples(st.floats(0, 10), st.floats(0, 100)), max_size=50),
 )
 def test_rate_is_never_exceeded_in_any_interval(rate: float, asked: list[tuple[float, float]]) -> None:
-    """Whoever waits as told spends no more than a second's worth and what has come in since."""
+    """A caller that waits as requested uses at most one second's tokens plus those added since."""
     clock = Clock()
     bucket = Bucket(rate, clock)
     spent: list[tuple[float, float]] = []

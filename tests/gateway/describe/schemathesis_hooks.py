@@ -1,4 +1,4 @@
-"""What schemathesis has to be told: how bodies that are not JSON are written."""
+"""Hooks for schemathesis: it can't write bodies other than JSON itself."""
 
 from __future__ import annotations
 

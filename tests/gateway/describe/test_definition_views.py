@@ -1,4 +1,4 @@
-"""Who is shown how a service is made, and that nobody is shown a password."""
+"""Which callers see the pipeline of a service; passwords are never shown."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Api(World):
             ]
 
     def settings(self) -> str:
-        """Names that are there in paths; what is put and removed is a spare."""
+        """Use existing names in paths; PUT and DELETE use spare ones."""
         pull, webhook, spare = self.ids
         others = [
             ('include-path-regex = "/v1/streams/.*/quarantine"', 'name = "gps_taxi"'),
@@ -94,7 +94,7 @@ def judged(folder: Path, *args: str, timeout_s: float = 200.0) -> subprocess.Com
 
 
 def test_responses_conform_to_the_openapi_document(tmp_path: Path) -> None:
-    """No 5xx; statuses, content types and bodies as documented; what is not allowed is refused; no key, no answer."""
+    """No 5xx; documented statuses, content types and bodies; other methods and callers without a key are refused."""
     if LENGTH == "soak":
         args = ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "200"]
         args += ["--max-time", str(SOAK_S)]

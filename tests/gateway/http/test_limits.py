@@ -1,4 +1,4 @@
-"""Requests that are larger than anybody needs."""
+"""Requests beyond the limits of size."""
 
 from __future__ import annotations
 

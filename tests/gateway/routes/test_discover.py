@@ -53,7 +53,7 @@ def found(http: httpx.Client, **request: Any) -> list[str]:
 
 
 def say(world: World, service: str, state: str = "running", ago_s: float = 0.0, **more: Any) -> None:
-    """Tell of a service what a runner would."""
+    """Write the status of a service, as a runner does."""
     world.log.create("_status")
     moment = timestamps.to_text(round((time.time() - ago_s) * 1e6))
     said = {"service": service, "state": state, "version": 1, "time": moment, **more}

@@ -1,4 +1,4 @@
-"""Filters before they are subscribed with: what one means, and what it would have matched."""
+"""Explain and backtest of filters without a subscription."""
 
 from __future__ import annotations
 

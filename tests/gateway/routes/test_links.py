@@ -83,7 +83,7 @@ class Broker(World):
         return str(said["id"])
 
     def poll(self, path: str, count: int, **params: Any) -> list[dict[str, Any]]:
-        """Pages with so many events: one of them may not have all that is on its way."""
+        """Poll until `count` events have arrived; one page may not have all of them."""
         pages: list[dict[str, Any]] = []
 
         def page() -> bool:
@@ -134,7 +134,7 @@ def city(tmp_path: Path, **settings: Any) -> Broker:
 
 
 def line(tmp_path: Path, adaptive: AdaptiveSettings) -> tuple[Broker, Broker, Broker]:
-    """Three brokers, of which the last has services."""
+    """Three brokers in a line; the last one has services."""
     one, other = (Broker(tmp_path, name, adaptive=adaptive) for name in "ab")
     return one, other, Broker(tmp_path, "c", CITY, adaptive=adaptive)
 
@@ -243,7 +243,7 @@ def test_history_is_fetched_from_the_origin(tmp_path: Path, adaptive: AdaptiveSe
 
 
 def test_subscriber_behind_the_retention_of_the_origin_gets_a_gap(tmp_path: Path) -> None:
-    """Whether it comes over the link or is fetched as history, and however it is delivered."""
+    """Over the link and from history, for every kind of delivery."""
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     there.log = SegmentLog(tmp_path / "city" / "log", segment_bytes=5_000)
     path = "/v1/services/gps@city/events"
@@ -332,7 +332,7 @@ def test_broker_without_the_secret_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def pretender() -> Iterator[str]:
-    """A server that welcomes everybody."""
+    """A server that accepts every handshake."""
 
     def welcome(socket: ServerConnection) -> None:
         for said in ({"type": "challenge", "nonce": "1" * 32}, {"type": "welcome", "proof": "yes"}):
@@ -437,7 +437,7 @@ def test_returning_ad_hoc_subscriber_gets_missed_events(tmp_path: Path) -> None:
 
 
 def test_ad_hoc_subscriber_that_was_away_for_long_gets_missed_events(tmp_path: Path) -> None:
-    """What it wanted is not asked for any more: it is history by now. Others' events have come meanwhile, or none."""
+    """Its filter is no longer requested, so its events come from history; with and without other events meanwhile."""
     here, there = Broker(tmp_path, "province", linger_s=0.02), city(tmp_path)
     path = "/v1/services/gps@city/events"
     with running(here, there):
@@ -483,7 +483,7 @@ def test_subscriber_added_while_a_link_is_down_gets_events_from_then_on(tmp_path
 
 
 def test_changed_filter_gets_all_matching_events_from_then_on(tmp_path: Path) -> None:
-    """Also what is put out before the origin has heard of it."""
+    """Also events that are appended before the origin knows the filter."""
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there), here.client() as http:
         here.link(there)

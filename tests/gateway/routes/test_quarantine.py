@@ -1,4 +1,4 @@
-"""What was refused: listed, corrected, sent again."""
+"""Refused events: listed, corrected, replayed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def http(city: City) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def anything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A gateway for many tests, none of which needs anything that was refused."""
+    """A gateway for many tests that need no refused events."""
     with City(tmp_path_factory.mktemp("city"), CITY).running() as world, world.client() as client:
         yield client
 

@@ -137,7 +137,7 @@ def test_pages_sse_websockets_and_webhooks_bring_what_is_meant(house: House, htt
 
 
 def test_live_and_catching_up_subscribers_get_the_same_events(house: House) -> None:
-    """What others ask for must not take events from anybody: `laptop` is nearer to a laptop than `computer` is."""
+    """Filters of others must not take events away: `laptop` is nearer to a laptop than `computer` is."""
     with (
         Client(house.url) as client,
         client.subscribe("house", COMPUTERS) as live,

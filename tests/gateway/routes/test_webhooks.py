@@ -1,4 +1,4 @@
-"""Webhooks over real HTTP: signed, in order, each until it is taken; nobody waits for another's receiver."""
+"""Webhooks over real HTTP: signed, in order, retried until accepted; a slow receiver delays no other one."""
 
 from __future__ import annotations
 

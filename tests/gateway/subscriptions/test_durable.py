@@ -1,4 +1,4 @@
-"""What can't be timed over HTTP: a change between reading a subscription and connecting to it."""
+"""A change between reading a subscription and connecting to it, which HTTP can't time."""
 
 from __future__ import annotations
 

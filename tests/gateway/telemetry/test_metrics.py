@@ -1,4 +1,4 @@
-"""What Prometheus is told of delivery."""
+"""Prometheus metrics of delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written to many sockets together comes as if each had been written to alone: all of it, in order."""
+"""Joint writes to many sockets have the same effect as single ones: complete and in order."""
 
 from __future__ import annotations
 

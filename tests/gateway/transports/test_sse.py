@@ -1,4 +1,4 @@
-"""What is shared among those who get the same by server-sent events is what each would get alone."""
+"""Shared output of equal SSE subscribers is the same as the output for each alone."""
 
 from __future__ import annotations
 

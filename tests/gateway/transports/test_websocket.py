@@ -51,12 +51,12 @@ class Client:
         return found
 
     def before_pong(self) -> list[dict[str, Any]]:
-        """What comes before the answer to a ping."""
+        """Return the messages before the next pong."""
         self.say("ping")
         return list(iter(self.hear, {"op": "pong"}))
 
     def is_quiet(self) -> bool:
-        """Whether nothing does."""
+        """Return True if there are none."""
         return not self.before_pong()
 
     def closed(self) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Files: typed, paced, and each record once whatever happens in between."""
+"""Files: typed, paced, each record once despite failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in, receipts out, and what is in the log then."""
+"""Requests, their receipts, and the appended records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bodies hold, and what is wrong with those that hold nothing."""
+"""Parsing of bodies, and the problems of invalid ones."""
 
 from __future__ import annotations
 

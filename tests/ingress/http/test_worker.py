@@ -107,7 +107,7 @@ def test_close_finishes_what_was_sent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_to_the_process_group_does_not_end_the_worker(tmp_path: Path, number: signal.Signals) -> None:
-    """A shell, or whoever starts a group of processes, tells all of them: the gateway drains, and needs this one."""
+    """A shell signals the whole process group. The gateway drains, and needs the worker until then."""
 
     async def body(worker: IngestWorker) -> None:
         assert (await worker.ingest("s", LINES, {}, lines([gps(1)]))).accepted == 1
