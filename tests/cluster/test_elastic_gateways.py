@@ -5,20 +5,31 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.cluster.gateways import MAX_SUBSCRIPTIONS, Cluster, GatewayProcess, Inboxes
+from tests.gateway.test_links_kill import SECRET, made
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tests.postgres_server import need_postgres, running
+from tidegate.client import Client
 from tidegate.errors import EnvironmentProblem
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.processes, pytest.mark.xdist_group("broker")]
 
 WEBHOOKS = 12
+FAR = """
+streams: {gps_taxi: {schema: {vid: string, speed: float64, time: timestamp}, event_time: time}}
+services: {gps: {from: gps_taxi}}
+"""
+SERVICE = "gps@far"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +42,7 @@ def cluster(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with running(programs) as postgres:
         cluster = Cluster(tmp_path_factory.mktemp("cluster"), broker.address, postgres)
         try:
-            cluster.start(2)
+            cluster.start(2, ["--broker", "city"])
             yield cluster
         finally:
             cluster.close()
@@ -79,6 +90,58 @@ def _is_refused(gateway: GatewayProcess) -> str:
         return str(json.loads(answer.read())["detail"]) if answer.status_code == 429 else ""
 
 
+def test_subscribers_of_another_broker_get_all_events_at_every_gateway(cluster: Cluster, tmp_path: Path) -> None:
+    """One of the gateways holds the links; each has a subscriber from the beginning and one from now on."""
+    origin, world = made(tmp_path, "far", FAR)
+    world.append(10)
+    with origin.running(), ThreadPoolExecutor() as pool:
+        origin.ask("POST", "links", json={"name": "city", "secret": SECRET})
+        said = {"name": "far", "url": origin.url, "secret": SECRET}
+        cluster.gateways[0].http.post("/v1/links", json=said).raise_for_status()
+        for gateway in cluster.gateways:
+            until(lambda gateway=gateway: _knows(gateway, SERVICE), "the service to be known", 60)  # type: ignore[misc]
+        cursors = [_page(gateway, {"from": "now"})["cursor"] for gateway in cluster.gateways]
+        streams = [pool.submit(_stream, gateway, 20) for gateway in cluster.gateways]
+        world.append(10)
+        for gateway, cursor, stream in zip(cluster.gateways, cursors, streams, strict=True):
+            assert _consumed(gateway, cursor, 10) == [f"gps_taxi:0:{n}" for n in range(10, 20)]
+            assert stream.result(90) == [f"gps_taxi:0:{n}" for n in range(20)]
+    world.log.close()
+    world.registry.close()
+
+
+def _knows(gateway: GatewayProcess, service: str) -> bool:
+    return any(each["name"] == service for each in gateway.http.get("/v1/services").json()["services"])
+
+
+def _page(gateway: GatewayProcess, parameters: dict[str, str]) -> dict[str, Any]:
+    accept = {"accept": "application/json"}
+    answer = gateway.http.get(f"/v1/services/{SERVICE}/events", params=parameters, headers=accept)
+    page: dict[str, Any] = answer.raise_for_status().json()
+    return page
+
+
+def _consumed(gateway: GatewayProcess, cursor: str, count: int) -> list[str]:
+    """Return the ids of the events behind a cursor, as soon as there are so many."""
+    ids: list[str] = []
+
+    def is_all() -> bool:
+        nonlocal cursor
+        page = _page(gateway, {"cursor": cursor, "wait": "1s"})
+        ids.extend(event["id"] for event in page["events"])
+        cursor = page["cursor"]
+        return len(ids) >= count
+
+    until(is_all, f"{count} events", 90)
+    return ids
+
+
+def _stream(gateway: GatewayProcess, count: int) -> list[str]:
+    """Return the ids of the first events that a subscriber from the beginning gets."""
+    with Client(str(gateway.http.base_url)) as client, client.subscribe(SERVICE, since="beginning") as events:
+        return [event.id for event in islice(events, count)]
+
+
 def test_webhooks_move_between_gateways_without_a_lost_or_doubled_event(cluster: Cluster) -> None:
     first, second = cluster.gateways
     stop = threading.Event()
@@ -91,7 +154,7 @@ def test_webhooks_move_between_gateways_without_a_lost_or_doubled_event(cluster:
         load = threading.Thread(target=_append_until, args=(cluster, stop))
         load.start()
         try:
-            (third,) = cluster.start()
+            (third,) = cluster.start(1, ["--broker", "city"])
             until(lambda: len(cluster.holders()) == 3, "the third gateway to deliver webhooks", 60)
             second.pause()
             first.kill()

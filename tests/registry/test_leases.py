@@ -132,3 +132,16 @@ def test_gateways_are_known_until_they_end_or_report_no_more(registry: Registry,
     assert registry.gateways() == {}
     with pytest.raises(RegistryError, match="expected a report that is valid for more than 0 seconds, got 0"):
         registry.report_gateway("a", "{}", 0)
+
+
+def test_messages_are_taken_once_by_their_recipient(registry: Registry, clock: Clock) -> None:
+    assert registry.take_messages("a") == []
+    registry.send_message("a", b"1\n\0", 10)
+    registry.send_message("b", b"2", 10)
+    registry.send_message("a", b"3", 10)
+    assert registry.take_messages("a") == [b"1\n\0", b"3"]
+    assert registry.take_messages("a") == []
+    clock.now = 10_000_000
+    registry.send_message("a", b"4", 10)
+    assert registry.take_messages("b") == [], "nobody has taken it in time"
+    assert registry.take_messages("a") == [b"4"]

@@ -118,7 +118,9 @@ class Gateway:
         self.owners = OwnerRights(self.policies, self.certificates, needs_keys=needs_keys)
         self.roster = Roster(registry, name, has_semantics=semantics is not None)
         self.roster.parts["use"] = self.meter.report
-        self.roster.on_reports = lambda reports: self.meter.note_others(report.get("use") for report in reports)
+        self.roster.listeners.append(
+            lambda reports: self.meter.note_others(report.get("use") for report in reports.values())
+        )
         self._make_delivery(durable or DurableSettings(), links)
         self.open_sockets: Counter[str | None] = Counter()
         """Open WebSockets by the id of their caller."""
@@ -153,6 +155,12 @@ class Gateway:
             self.hub = Hub(self.log, self._dispatched, write_batch=self.outbox)
         else:
             self.linked = FederationAdapter(self.registry, self.log, self.policies, links, self._define)
+            federation = self.linked.federation
+            self.roster.has_links = lambda: federation.has_lease
+            self.roster.parts["needs"] = federation.shared_needs.report
+            self.roster.listeners.append(
+                lambda reports: federation.shared_needs.note({id_: each.get("needs") for id_, each in reports.items()})
+            )
             on_change = self.linked.on_subscription_change
             self.hub = Hub(self.log, self._dispatched, on_change, self.linked, write_batch=self.outbox)
         self.durable = Durable(

@@ -1,6 +1,6 @@
 """The gateways that share a registry: says that this one runs, and knows which others do.
 
-    this gateway ── report, each second ──▶ registry ── reports of the others ──▶ peers, use
+    this gateway ── report, each second ──▶ registry ── reports of the others ──▶ peers, use, needs
 
 A report is a JSON object. Gateways of other versions may leave out members of it, or add some.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -41,8 +41,10 @@ class Roster:
         self.id = f"gateway_{secrets.token_hex(8)}"
         self.parts: dict[str, Callable[[], Any]] = {}
         """Further members of the report: each is what its function returns, a JSON value."""
-        self.on_reports: Callable[[Collection[Report]], None] = lambda _: None
-        """Called with the reports of the other gateways when they were read."""
+        self.has_links: Callable[[], bool] = lambda: False
+        """Returns whether this gateway holds the links to other brokers."""
+        self.listeners: list[Callable[[Mapping[str, Report]], None]] = []
+        """Called with the reports of the other gateways, by id, when they were read."""
         self.others: Mapping[str, Report] = {}
         """The newest reports of the other gateways, by id."""
         self._registry, self._name, self._interval_s = registry, name, interval_s
@@ -52,8 +54,11 @@ class Roster:
     @property
     def peers(self) -> list[Peer]:
         """All gateways that run, this one included."""
-        others = [Peer(id_, report.get("semantics") is True) for id_, report in self.others.items()]
-        return [Peer(self.id, self._has_semantics), *others]
+        reports = {self.id: self._features(), **self.others}
+        return [
+            Peer(id_, has_semantics=report.get("semantics") is True, has_links=report.get("links") is True)
+            for id_, report in reports.items()
+        ]
 
     async def start(self) -> None:
         """Report this gateway and read the others, then do so periodically in a task until `close`."""
@@ -82,15 +87,18 @@ class Roster:
         documents = await asyncio.get_running_loop().run_in_executor(None, self._write_and_read, document)
         documents.pop(self.id, None)
         self.others = {id_: _parsed(text) for id_, text in documents.items()}
-        self.on_reports(self.others.values())
+        for listener in self.listeners:
+            listener(self.others)
 
     def _write_and_read(self, document: str) -> dict[str, str]:
         self._registry.report_gateway(self.id, document, REPORT_VALID_S)
         return self._registry.gateways()
 
     def _report(self) -> dict[str, Any]:
-        report = {"name": self._name, "semantics": self._has_semantics}
-        return report | {name: part() for name, part in self.parts.items()}
+        return {"name": self._name, **self._features()} | {name: part() for name, part in self.parts.items()}
+
+    def _features(self) -> dict[str, bool]:
+        return {"semantics": self._has_semantics, "links": self.has_links()}
 
 
 def _parsed(text: str) -> Report:

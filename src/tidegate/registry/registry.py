@@ -246,13 +246,19 @@ class LeaseStore(Protocol):
 
 
 class GatewayStore(Protocol):
-    """The gateways that share the registry: which of them run, and what each tells the others."""
+    """The gateways that share the registry: which of them run, what each tells the others, and messages."""
 
     def report_gateway(self, gateway: str, document: str, seconds: float) -> None:
         """Say that the gateway with an id runs, for at least `seconds`, and replace its document."""
 
     def gateways(self) -> dict[str, str]:
         """Return the documents of all gateways that run, by id."""
+
+    def send_message(self, recipient: str, body: bytes, seconds: float) -> None:
+        """Leave a message for a recipient, who may take it for at least `seconds`; later it is removed."""
+
+    def take_messages(self, recipient: str) -> list[bytes]:
+        """Return the messages for a recipient, oldest first, and remove them. Cheap enough to poll."""
 
     def remove_gateway(self, gateway: str) -> None:
         """Say that a gateway has ended. Does nothing if it is unknown."""

@@ -8,6 +8,7 @@
     keys            API keys
     leases          rights of one process to do something, for a limited time
     gateways        the gateways that run, and what each of them tells the others
+    messages        messages between gateways that were not taken yet
     links           links to other brokers
     link_states     the persisted state of each link: offered services, routes, positions of mirrors
     link_origins    pinned public keys, which the events of other brokers must be signed with
@@ -23,7 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 10
+FORMAT = 11
 """The format of the tables: the number of the last migration. A registry of a newer format is refused."""
 
 
@@ -144,6 +145,16 @@ GATEWAYS = sa.Table(
     sa.Column("id", Text, primary_key=True),
     sa.Column("until", sa.BigInteger, nullable=False),
     sa.Column("document", sa.Text, nullable=False),
+)
+MESSAGES = sa.Table(
+    "messages",
+    METADATA,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("recipient", Text, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Index("messages_by_recipient", "recipient"),
+    sqlite_autoincrement=True,
 )
 LINKS = sa.Table(
     "links",

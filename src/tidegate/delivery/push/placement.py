@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tidegate.model import ServiceName
 from tidegate.subscriptions import SubscriptionRecord
 
 
@@ -20,17 +21,22 @@ class Peer:
     id: str
     has_semantics: bool = False
     """True if it evaluates filters with ~."""
+    has_links: bool = False
+    """True if it holds the links to other brokers, and so can read the history of their services."""
 
 
 def choose_peer(subscription: SubscriptionRecord, peers: Collection[Peer]) -> str:
     """Return the id of the gateway that delivers a subscription: one of `peers`, of which there is at least one.
 
-    Filters with ~ go to a gateway that has semantics, if there is one.
+    Services of other brokers go to the gateway that holds the links, and filters with ~ to one that has semantics, if
+    there is one.
 
     >>> record = SubscriptionRecord("sub_1", "gps", "")
     >>> choose_peer(record, [Peer("a"), Peer("b"), Peer("c")]) == choose_peer(record, [Peer("c"), Peer("b"), Peer("a")])
     True
     """
+    if ServiceName.parse(subscription.service).is_remote:
+        peers = [peer for peer in peers if peer.has_links] or peers
     if "~" in subscription.filter:
         peers = [peer for peer in peers if peer.has_semantics] or peers
     return max(peers, key=lambda peer: (_weight(peer.id, subscription.id), peer.id)).id

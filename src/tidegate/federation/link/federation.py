@@ -10,6 +10,7 @@
     Mirrors               neighbours' events to our log
     HistoryExchange       pages of history, in both directions
     RemoteSubscriptions   filters that are needed here, and the sync points of mirrors
+    SharedNeeds           filters that other gateways of this broker need
     LinkStateStore             state in the registry
 """
 
@@ -32,6 +33,7 @@ from tidegate.federation.link.protocol import MessageHandler
 from tidegate.federation.link.remote_subscriptions import RemoteSubscriptions
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.shared_needs import SharedNeeds
 from tidegate.federation.link.supervisor import Supervisor
 from tidegate.federation.link.trust import Trust
 from tidegate.federation.link.wire import LinkSocket
@@ -67,8 +69,11 @@ class Federation:
         self.catalog = Catalog(context, routing, store, forwarding, self.mirrors, needs)
         self.history = HistoryExchange(context, routing, store, forwarding)
         self._subscriptions = RemoteSubscriptions(context, routing, store, self.mirrors, self.history, needs)
+        self.shared_needs = SharedNeeds(context, self._subscriptions, needs)
         handler = MessageHandler(context, routing, self.catalog, forwarding, self.mirrors, self.history)
-        self._supervisor = Supervisor(context, routing, store, self.catalog, forwarding, self.mirrors, handler, seed)
+        self._supervisor = Supervisor(
+            context, routing, store, self.catalog, forwarding, self.mirrors, handler, self.history.relay, seed
+        )
 
     def _on_need_change(self, service: str, id_: str, filter_: Filter | None) -> None:
         self._subscriptions.on_need_change(service, id_, filter_)
@@ -94,6 +99,11 @@ class Federation:
     def neighbours(self) -> Mapping[str, Neighbour]:
         """All links, by the name of the neighbour."""
         return self._context.neighbours
+
+    @property
+    def has_lease(self) -> bool:
+        """True if this gateway, of all gateways of the broker, holds the links."""
+        return self._context.has_lease
 
     @property
     def remotes(self) -> Mapping[str, Remote]:

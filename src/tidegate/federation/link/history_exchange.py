@@ -21,6 +21,7 @@ from tidegate.federation.link.mirrors import UNWANTED_UNITS
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.offers import is_portable
 from tidegate.federation.link.persistence import LinkStateStore
+from tidegate.federation.link.relay import Answer, HistoryRelay
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.wire import LinkClosed
@@ -32,9 +33,6 @@ ANSWER_TIMEOUT_S = 30.0
 MAX_AWAITED_PAGES = 500
 """Pages that we await from one neighbour: fewer than it accepts."""
 
-Answer = tuple[dict[str, Any], list[bytes]]
-"""The head of a page and its records."""
-
 
 class HistoryExchange:
     """Reads other brokers' history page by page, and serves ours. Used on the event loop only.
@@ -45,6 +43,7 @@ class HistoryExchange:
     def __init__(self, context: LinkContext, routing: Routing, store: LinkStateStore, forwarding: Forwarding) -> None:
         self._context, self._routing, self._store, self._forwarding = context, routing, store, forwarding
         self._ids = count(1)
+        self.relay = HistoryRelay(context, self._request_from_neighbour)
 
     # Our requests ------------------------------------------------------------------------
 
@@ -79,7 +78,15 @@ class HistoryExchange:
         return await context.runtime.in_thread(partial(history.filtered, page, filter_))
 
     async def request(self, service: str, request: Mapping[str, Any]) -> Answer:
-        """Send a request to the neighbour that leads to a service, and wait for the answer."""
+        """Send a request to the neighbour that leads to a service, and wait for the answer.
+
+        If another gateway of the broker holds the links, the request goes through it.
+        """
+        if self._context.has_lease:
+            return await self._request_from_neighbour(service, request)
+        return _answered(await self.relay.request(service, request, ANSWER_TIMEOUT_S))
+
+    async def _request_from_neighbour(self, service: str, request: Mapping[str, Any]) -> Answer:
         neighbour = self._context.via(service)
         if neighbour is None or neighbour.session is None:
             raise LinkClosed(f"the link to {'nobody' if neighbour is None else neighbour.name} is down")
@@ -98,9 +105,7 @@ class HistoryExchange:
             raise LinkClosed(f"{neighbour.name} does not answer") from None
         finally:
             neighbour.awaited_pages.pop(id_, None)
-        if "problem" in head:
-            raise FederationError(str(head["problem"]))
-        return head, [record for record in records if record]
+        return _answered((head, records))
 
     async def receive_page(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
         """Pass a page to the request that waits for it. A page that was not requested is charged to the neighbour."""
@@ -202,3 +207,11 @@ class HistoryExchange:
 def _set_result(position: asyncio.Future[Cursor | None], cursor: Cursor | None) -> None:
     if not position.done():
         position.set_result(cursor)
+
+
+def _answered(answer: Answer) -> Answer:
+    """Return an answer without empty records. Raises a `FederationError` if it is a problem."""
+    head, records = answer
+    if "problem" in head:
+        raise FederationError(str(head["problem"]))
+    return head, [record for record in records if record]

@@ -170,6 +170,14 @@ class Needs:
         changes, self._changes = self._changes, {}
         return changes
 
+    def filters_held_by(self, is_wanted: Callable[[Hashable], bool]) -> dict[str, list[Filter]]:
+        """Return the needed filters that have a holder of some kind, by service."""
+        by_service: dict[str, list[Filter]] = {}
+        for (service, filter_), need in self._needs.items():
+            if any(is_wanted(holder) for holder in need.holders):
+                by_service.setdefault(service, []).append(filter_)
+        return by_service
+
     def filters(self) -> dict[str, list[Filter]]:
         """Return all needed filters, by service."""
         by_service: dict[str, list[Filter]] = {}

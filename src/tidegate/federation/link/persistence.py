@@ -153,8 +153,10 @@ class LinkStateStore:
             return
         saved = orjson.loads(document)
         point = None if saved["joint"] is None else SyncPoint.from_json(saved["joint"])
-        now = self._context.runtime.time()
-        self._needs.linger(service, filter_from_json(saved, remote.schema), now, point)
+        filter_ = filter_from_json(saved, remote.schema)
+        self._needs.linger(service, filter_, self._context.runtime.time(), point)
+        if point is not None:  # it was needed here before the gateway with the links had found the point
+            self._needs.add_sync_point(service, [filter_], point)
 
 
 def _table_to_text(table: RouteTable) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from tidegate.errors import FederationError, TidegateError
@@ -27,6 +28,8 @@ from tidegate.logs.gap_records import SYNC_RECORD
 
 FAR_FUTURE_US = 4_102_444_800_000_000
 """A time, in microseconds, at which no event exists: 2100. History from there is empty, but says where it ends."""
+RESTORED_INTERVAL_S = 0.1
+"""Between two looks for a sync point that another gateway of the broker has found."""
 FILTERS_PER_STEP = 50
 """Filters that get a sync point before the loop may do other work: each takes about 0.1 ms."""
 
@@ -136,14 +139,19 @@ class RemoteSubscriptions:
         self.hold(holder, service, filter_)
         try:
             async with asyncio.timeout(timeout_s):
-                neighbours = self._context.neighbours
-                while neighbours[remote.via].session is not None and self.sync_point(service, filter_) is None:
-                    await self._new_sync_point.wait()
+                while self._may_synchronize(remote.via) and self.sync_point(service, filter_) is None:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(None if self._context.has_lease else RESTORED_INTERVAL_S):
+                            await self._new_sync_point.wait()
         except (TimeoutError, KeyError):
             pass
         finally:
             self.release(holder)
         return self.sync_point(service, filter_) is not None
+
+    def _may_synchronize(self, neighbour: str) -> bool:
+        """True if the link is up, or another gateway holds the links: then its sync points come from the registry."""
+        return not self._context.has_lease or self._context.neighbours[neighbour].session is not None
 
     async def origin_position(self, service: str, cursor: Cursor) -> Cursor | None:
         """Return the position in history of a cursor in a mirror. None: it can't be determined."""

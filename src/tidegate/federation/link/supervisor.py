@@ -29,6 +29,7 @@ from tidegate.federation.link.mirrors import Mirrors
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.persistence import LinkStateStore
 from tidegate.federation.link.protocol import MessageHandler
+from tidegate.federation.link.relay import SERVE_INTERVAL_S, HistoryRelay
 from tidegate.federation.link.routing import Routing
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.wire import LinkClosed, LinkSocket
@@ -60,11 +61,13 @@ class Supervisor:
         forwarding: Forwarding,
         mirrors: Mirrors,
         handler: MessageHandler,
+        relay: HistoryRelay,
         seed: int | None = None,
     ) -> None:
         """`seed` makes the random part of retry delays repeatable."""
         self._context, self._routing, self._store = context, routing, store
         self._catalog, self._forwarding, self._mirrors, self._handler = catalog, forwarding, mirrors, handler
+        self._relay = relay
         self._rng = random.Random(seed)
         self._lease = f"links of {context.name}"
         self._lease_holder = f"links_{secrets.token_hex(8)}"
@@ -91,6 +94,7 @@ class Supervisor:
         runtime = self._context.runtime
         runtime.spawn(runtime.repeat(RELOAD_INTERVAL_S, self.reload_links))
         runtime.spawn(runtime.repeat(self._context.settings.save_interval_s, self._store.save))
+        runtime.spawn(runtime.repeat(SERVE_INTERVAL_S, self._relay.serve))
         runtime.spawn(runtime.repeat(EXPIRE_INTERVAL_S, self._mirrors.expire))
 
     async def close(self) -> None:
