@@ -73,13 +73,13 @@ class World:
         self.best_mode = "micro-batch" if plain else "real-time"
         self._reopened: Callable[[], EventLog] = partial(SegmentLog, folder / "log")
         if kafka is not None:
-            self.log, streams_ = _kafka(spark, kafka, prefix)
+            self.log, self.streams = _kafka(spark, kafka, prefix)
             self._reopened = partial(KafkaLog, kafka, prefix=prefix)
         else:
-            self.log, streams_ = (_plain if plain else _embedded)(spark, folder / "log")
+            self.log, self.streams = (_plain if plain else _embedded)(spark, folder / "log")
         for stream in self.definitions.streams.values():
             self.log.create(stream.name, [str(n) for n in range(stream.partitions)])
-        self.engine: Engine = Engine(spark, self.log, streams_, folder / "checkpoints", key=KEY)
+        self.engine: Engine = Engine(spark, self.log, self.streams, folder / "checkpoints", key=KEY)
         self.jobs: dict[str, Job] = {}
 
     def ends(self, name: str) -> dict[str, Beginning]:

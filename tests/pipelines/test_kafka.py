@@ -32,6 +32,7 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     test_stateless_service_resumes_at_the_end_of_its_output,
     test_updates_of_a_window_after_a_restart,
 )
+from tests.pipelines.test_matching import PAST, check_past
 from tidegate.logs import KafkaLog
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ def raw(here: World, stream: str) -> list[bytes]:
             found.append(message.value() or b"")
     consumer.close()
     return found
+
+
+def test_filter_matches_past_events(spark: SparkSession, kafka: str, prefix: str, tmp_path: Path) -> None:
+    here = World(spark, tmp_path, PAST, kafka, prefix)
+    check_past(here)
+    here.log.delete("a")
+    here.close()
 
 
 def test_restart_writes_nothing_twice(world: MADE) -> None:

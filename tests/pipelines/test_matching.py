@@ -12,7 +12,6 @@ from tests.pipelines.running import World
 from tests.semantics.spaces import CITY, make, narrow
 from tidegate import Filter, Schema
 from tidegate.filters.meaning import Meaning
-from tidegate.logs import SegmentLog
 from tidegate.model import timestamps
 
 if TYPE_CHECKING:
@@ -64,24 +63,34 @@ def test_matched_in_spark_as_one_by_one(spark: SparkSession) -> None:
     assert found == pytest.approx(expected)
 
 
-def test_filter_matches_past_events(spark: SparkSession, tmp_path: Path) -> None:
+PAST = "streams: {a: {schema: {n: int64, speed: 'float64?', vid: string}, partitions: 2}}"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_filter_matches_past_events(plain: bool, spark: SparkSession, tmp_path: Path) -> None:
+    here = World(spark, tmp_path, PAST, plain=plain)
+    check_past(here)
+    here.close()
+
+
+def check_past(here: World) -> None:
+    """Count past events of a stream in two partitions by filters."""
     from tidegate.pipelines.backtest import backtest
 
-    here = World(spark, tmp_path, "streams: {a: {schema: {n: int64, speed: 'float64?', vid: string}}}")
     moments = [timestamps.to_text(1_767_225_600_000_000 + n * 1_000_000) for n in range(100)]
-    here.append("a", [{**event, "_time": moments[event["n"]]} for event in events(100)])
+    past = [{**event, "_time": moments[event["n"]]} for event in events(100)]
+    here.append("a", past[:40])
+    here.append("a", past[40:], partition="1")
     here.append("a", [b'{"n": "no number"}'])
-    log = SegmentLog(tmp_path / "log")
     for text in FILTERS.values():
         filter_ = Filter(text, here.schemas["a"])
         matched = [event for event in events(100) if filter_.matches(event)]
-        found = backtest(spark, log, tmp_path / "log", "a", filter_, sample=2)
+        found = backtest(here.streams, "a", filter_, sample=2)
         assert (found.events, found.matched) == (100, len(matched))
         assert (found.first, found.last) == (moments[matched[0]["n"]], moments[matched[-1]["n"]])
         assert [each["n"] for each in found.sample] == [each["n"] for each in matched[:-3:-1]]
-    late = backtest(spark, log, tmp_path / "log", "a", Filter("n >= 0", here.schemas["a"]), 1_767_225_690_000_000)
+    late = backtest(here.streams, "a", Filter("n >= 0", here.schemas["a"]), 1_767_225_690_000_000)
     assert (late.events, late.matched) == (10, 10)
-    here.close()
 
 
 def test_filter_by_meaning_matches_past_events(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,12 +103,12 @@ def test_filter_by_meaning_matches_past_events(spark: SparkSession, tmp_path: Pa
     tagged = {**given[0], "n": 4, "_themes": ["politics"]}
     moment = "2026-01-01T00:00:00.000000Z"
     here.append("a", [{**event, "_time": moment} for event in (*given, tagged)])
-    log, schema = SegmentLog(tmp_path / "log"), here.schemas["a"]
+    schema = here.schemas["a"]
     semantics = narrow(make(tmp_path / "space", CITY))
     for themes, expected in (((), [0, 3]), (("politics",), [3])):  # of laptops politics says nothing
         filter_ = Filter("gadget~ = 'x' OR device~ = 'computer'~ AND topic~ = 'energy'~", schema)
         filter_ = filter_.with_semantics(Meaning.of(semantics, themes=themes))
-        found = backtest(spark, log, tmp_path / "log", "a", filter_)
+        found = backtest(here.streams, "a", filter_)
         assert (found.events, sorted(each["n"] for each in found.sample)) == (5, expected)
     frame = spark.createDataFrame([(event["n"], event["device"]) for event in given], "n long, device string")
     computers = Filter("device~ = 'computer'~", semantics=semantics)

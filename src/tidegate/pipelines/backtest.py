@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import FilterNotNative
 from tidegate.filters import Filter
-from tidegate.logs import SegmentLog
-from tidegate.model import Schema, timestamps
+from tidegate.model import timestamps
 from tidegate.pipelines import records
 from tidegate.pipelines.filters import truth, truth_by_arrow
+from tidegate.pipelines.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,7 @@ class Backtest:
 
 
 def backtest(
-    spark: SparkSession,
-    log: SegmentLog,
-    log_folder: Path,
+    streams: Streams,
     stream: str,
     filter_: Filter,
     since_micros: int | None = None,
@@ -44,7 +40,8 @@ def backtest(
     """Count the retained events of a stream that a filter matches, with an event time of at least `since_micros`."""
     schema = filter_.schema
     assert schema is not None, "a filter of a service has its schema"
-    events = history(spark, log, log_folder, stream, schema)
+    # Of records that do not fit the schema nothing is known.
+    events = records.parser(schema)(streams.retained(stream), stream).where(F.col("_problem").isNull())
     if since_micros is not None:
         events = events.where(F.col("_time") >= F.timestamp_micros(F.lit(since_micros)))
     try:
@@ -69,18 +66,3 @@ def backtest(
         None if counts["last"] is None else timestamps.to_text(counts["last"]),
         [json.loads(row["_raw"]) for row in newest],
     )
-
-
-def history(spark: SparkSession, log: SegmentLog, log_folder: Path, stream: str, schema: Schema) -> DataFrame:
-    """Return the retained events of a stream as a batch frame, without records that don't fit the schema."""
-    files = [
-        str(path) for name in log.partitions(stream) for path in sorted((log_folder / stream / name).glob("*.log"))
-    ]
-    lines = spark.read.text(files) if files else spark.createDataFrame([], "value string")
-    scanned = lines.select(
-        F.lit("0").alias("partition"),
-        F.lit(0).cast("long").alias("position"),
-        F.lit(0).cast("long").alias("arrived"),
-        "value",
-    )
-    return records.parser(schema)(scanned, stream).where(F.col("_problem").isNull())

@@ -58,6 +58,10 @@ class EmbeddedLog:
             reader = reader.option("marks", str(self._root / marks))
         return reader.load()
 
+    def retained(self, stream: str) -> DataFrame:
+        """Return all records that a stream holds now as a batch frame, with the columns of `scan`."""
+        return self._spark.read.format(FORMAT).option("path", str(self._root / stream)).load()
+
     def start(
         self,
         write: DataStreamWriter,

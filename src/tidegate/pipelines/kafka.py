@@ -71,6 +71,12 @@ class KafkaStreams:
         group = None if marks is None else self._group(marks)
         return reader.load() if group is None else reader.option("group", group).load()
 
+    def retained(self, stream: str) -> DataFrame:
+        """Return all records that a stream holds now as a batch frame, with the columns of `scan`."""
+        topic = self._log.topic(stream)
+        reader = self._spark.read.format(FORMAT).option("cluster", self._cluster)
+        return reader.option("topic", topic).option("stream", stream).load()
+
     def start(
         self,
         write: DataStreamWriter,

@@ -36,6 +36,9 @@ class Streams(Protocol):
         the number of state partitions that get ticks, in real-time mode.
         """
 
+    def retained(self, stream: str) -> DataFrame:
+        """Return all records that a stream holds now as a batch frame, with the columns of `scan`."""
+
     def start(
         self,
         write: DataStreamWriter,

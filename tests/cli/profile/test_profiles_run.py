@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.pipelines.running import until
 from tests.ports import free_port
+from tidegate.cli.data_folder.home import Home
 from tidegate.logs import EventLog, KafkaLog, SegmentLog
 
 pytestmark = pytest.mark.spark
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.spark
 SERVICES = """
 streams: {raw: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, key: kind, partitions: 2}}
 services:
-  odd: {from: raw, pipeline: [{filter: kind = 'odd'}]}
+  odd: {from: raw, pipeline: [{filter: kind = 'odd'}], constraints: {n: < 1000}}
   counted: {from: raw, pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]}
 """
 
@@ -163,4 +165,36 @@ def test_services_run_with_a_log_in_kafka(kafka: str, tmp_path: Path) -> None:
         publish(options, 40)
         log = KafkaLog(kafka)
         check_output(log, 40)
+        check_history(options, tmp_path / "data", log)
         log.close()
+
+
+def check_history(options: list[str], folder: Path, log: KafkaLog) -> None:
+    """Read past events, send a rejected one again, and count those that a filter matches, with a log in Kafka."""
+    running = Home(folder).running()
+    assert running is not None
+    assert running.url is not None
+    past: dict[str, str | int] = {"from": "10m", "max": 100}
+    with httpx.Client(base_url=running.url, timeout=60) as http:
+        page = http.get("/v1/services/odd/events", params={**past, "filter": "n > 10"}).json()
+        assert [each["data"]["n"] for each in page["events"]] == list(range(11, 40, 2))
+        recent = http.get("/v1/services/odd/events", params={"from": "2026-01-01T00:00:00Z", "max": 3}).json()
+        assert [each["data"]["n"] for each in recent["events"]] == [1, 3, 5]
+        wrong = {"n": 2_001, "kind": "odd", "time": "2026-01-01T00:00:10Z"}
+        assert http.post("/v1/streams/raw/events", json=wrong).json()["accepted"] == 1
+        rejected = "/v1/services/odd/quarantine"
+        until(lambda: len(http.get(rejected).json()["quarantined"]) == 1, "the rejected event")
+        (found,) = http.get(rejected).json()["quarantined"]
+        assert (found["event"]["n"], found["rules"]) == (2_001, ["n"])
+        again = {"events": [{"id": found["id"], "patch": {"n": 41}}]}
+        assert http.post(f"{rejected}/replay", json=again).json()["replayed"] == 1
+        assert http.post(f"{rejected}/replay", json=again).json()["already"] == 1
+        until(lambda: numbers(log, "odd")[-1] == 41, "the corrected event")
+        assert http.get(rejected, params={"replayed": "true"}).json()["quarantined"][0]["id"] == found["id"]
+        counted = http.get("/v1/services/odd/backtest", params={"filter": "n > 20", "from": "10m"}).json()
+        assert (counted["events"], counted["matched"]) == (21, 11)
+    command = [sys.executable, "-m", "tidegate", "backtest", "odd", "n > 20", "--json", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    backtest = json.loads(result.stdout)
+    assert (backtest["events"], backtest["matched"]) == (21, 11)

@@ -14,7 +14,6 @@ from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
-from tidegate.logs import SegmentLog
 from tidegate.services import stream_schemas
 
 if TYPE_CHECKING:
@@ -54,14 +53,14 @@ def backtest(
     from tidegate.pipelines import backtest as on_spark
 
     log = home.log()
-    if not isinstance(log, SegmentLog):
-        log.close()
-        raise EnvironmentProblem("backtest reads segment files; a log in Kafka has none (profile log: files)")
-    spark = home.session("tidegate-backtest")
     try:
-        result = on_spark.backtest(spark, log, home.log_folder, service, compiled, start_us, sample)
+        log.end(service)  # raises before Spark starts if the stream does not exist, or Kafka does not answer
+        spark = home.session("tidegate-backtest")
+        try:
+            result = on_spark.backtest(home.streams(spark, log), service, compiled, start_us, sample)
+        finally:
+            spark.stop()
     finally:
-        spark.stop()
         log.close()
     if as_json:
         typer.echo(json.dumps({"service": service, "filter": str(compiled), **asdict(result)}, indent=2))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -61,6 +62,14 @@ class PlainLog:
             .option("path", str(self._root / stream))
         )
         return reader.option("start", json.dumps(dict(start or {}))).load()
+
+    def retained(self, stream: str) -> DataFrame:
+        """Return all records that a stream holds now as a batch frame; positions and times are not known."""
+        folders = (folder for folder in sorted((self._root / stream).iterdir()) if folder.is_dir())
+        files = [str(path) for folder in folders for path in sorted(folder.glob("*.log"))]
+        lines = self._spark.read.text(files) if files else self._spark.createDataFrame([], "value string")
+        zero = F.lit(0).cast("long")
+        return lines.select(F.lit("0").alias("partition"), zero.alias("position"), zero.alias("arrived"), "value")
 
     def start(
         self,

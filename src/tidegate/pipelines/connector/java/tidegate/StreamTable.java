@@ -5,6 +5,9 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -12,7 +15,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Spark's view of a stream of a log, for micro-batches and for real-time mode. */
+/** A stream of a log as Spark sees it: as a stream, or all that it holds now as a table. */
 final class StreamTable implements Table, SupportsRead {
   /**
    * {@code position} is the record's offset, {@code arrived} when it was appended, in microseconds.
@@ -31,7 +34,7 @@ final class StreamTable implements Table, SupportsRead {
 
   /** Opens a stream by the options of its reader. */
   interface Opening {
-    MicroBatchStream open(CaseInsensitiveStringMap options);
+    OffsetStream open(CaseInsensitiveStringMap options);
   }
 
   private final String name;
@@ -54,7 +57,7 @@ final class StreamTable implements Table, SupportsRead {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return EnumSet.of(TableCapability.MICRO_BATCH_READ);
+    return EnumSet.of(TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_READ);
   }
 
   @Override
@@ -82,6 +85,22 @@ final class StreamTable implements Table, SupportsRead {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return opening.open(options);
+    }
+
+    @Override
+    public Batch toBatch() {
+      OffsetStream stream = opening.open(options);
+      return new Batch() {
+        @Override
+        public InputPartition[] planInputPartitions() {
+          return stream.planInputPartitions(stream.initialOffset(), stream.latestOffset());
+        }
+
+        @Override
+        public PartitionReaderFactory createReaderFactory() {
+          return stream.createReaderFactory();
+        }
+      };
     }
   }
 }
