@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from pathlib import Path
 
 from tidegate.errors import CursorError
 from tidegate.logs.log import beyond_end
+
+RELIST_INTERVAL_S = 1.0
+"""A list of segments is cached for this time at most."""
 
 TIME = struct.Struct("<qq")
 """An entry of the time index: a time in microseconds, and the offset of the first record appended since."""
@@ -150,11 +154,15 @@ class Partition:
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
         self._known: Sequence[Segment] = ()
+        self._listed_at = 0.0
 
     def segments(self, *, refresh: bool = False) -> Sequence[Segment]:
         """Return the segments, oldest first; `refresh` lists the folder even if the cached list seems current."""
         known = self._known
-        if refresh or not known or not known[-1].is_newest():
+        # A segment that does not begin where the one before it ends is found by listing the folder only.
+        is_old = time.monotonic() - self._listed_at > RELIST_INTERVAL_S
+        if refresh or is_old or not known or not known[-1].is_newest():
+            self._listed_at = time.monotonic()
             self._known = known = segments_of(self.folder)
         return known
 
@@ -218,6 +226,9 @@ class Partition:
         start = at = oldest if offset is None else max(offset, oldest)
         records: list[bytes] = []
         n = bisect_right(segments, at, key=lambda segment: segment.base) - 1
+        if n + 1 < len(segments) and at > segments[n].base + segments[n].size():  # the end of the segment is lost
+            n += 1
+            start = at = segments[n].base
         while len(records) < max_records:
             at = segments[n].read(at, max_records, records)
             n += 1

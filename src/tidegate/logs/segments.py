@@ -6,8 +6,9 @@
     data/gps/0/00000000000067108911.times    time index: append times with the offsets at which they begin
 
 Each partition has one writer and any number of readers, in any process, without locks: a record is complete when its
-newline is written. An incomplete record that a crash leaves is removed when the partition is next written to. The
-files can be read with `tail -f`.
+newline is written. An incomplete record that a crash leaves is removed when the partition is next written to. If
+records that readers have seen are lost, the next segment begins behind them (`torn`). The files can be read with
+`tail -f`.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ class SegmentLog:
                         writer = Writer(folder, self._fsync, self._segment_bytes, self._clock)
                     except FileNotFoundError as exc:
                         raise no_stream(stream, self.streams()) from exc
+                    except OSError as exc:
+                        raise LogError(f"can't append to {folder}: {exc.strerror}") from exc
                     self._writers[stream, partition] = writer
         return writer
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition, Lock
 
 from tidegate.errors import LogError
+from tidegate.logs import torn
 from tidegate.logs.files import TIME, Segment, segments_of, whole
 
 TIME_EVERY_BYTES = 64 * 1024
@@ -15,6 +17,9 @@ TIME_EVERY_BYTES = 64 * 1024
 
 TIME_EVERY_MICROS = 10_000
 """Time between two entries, if records are appended: the age of a record is known as exactly."""
+
+
+_log = logging.getLogger("tidegate.logs")
 
 
 class WriterClosed(Exception):  # noqa: N818 - control flow: the caller opens the partition again
@@ -27,7 +32,10 @@ class Writer:
     A crash may leave an incomplete record at the end of the newest segment; opening a writer removes it.
     """
 
-    def __init__(self, folder: Path, fsync: str, segment_bytes: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, fsync: str, segment_bytes: int, clock: Callable[[], int], *, skips_lost: bool = True
+    ) -> None:
+        """`skips_lost`: False if records that were lost at the end are made again with the same bytes."""
         self._folder, self._fsync, self._segment_bytes, self._clock = str(folder), fsync, segment_bytes, clock
         self._lock = Lock()
         self._durable = Condition()
@@ -42,9 +50,32 @@ class Writer:
         if kept < size:  # a crash has left an incomplete record
             os.ftruncate(self._file, kept)
         self._at = self._base + kept
-        _repair_time_index(Segment(self._folder, self._base), self._at)
+        newest = Segment(self._folder, self._base)
+        start = torn.next_offset(folder, newest, self._at, segment_bytes) if skips_lost else self._at
+        _repair_time_index(newest, self._at)
+        if start > self._at:
+            self._skip_to(start, is_empty=kept == 0)
         self._next_time = self._at
         self._last_time = 0
+        try:
+            torn.note_open(folder)
+        except OSError:
+            os.close(self._file)
+            raise
+
+    def _skip_to(self, offset: int, *, is_empty: bool) -> None:
+        """Begin a segment at a later offset, since readers have seen records that are lost."""
+        _log.warning(
+            "records of %s from offset %d on are lost; it continues at %d, and readers get a gap",
+            self._folder,
+            self._at,
+            offset,
+        )
+        file = self._open(offset)
+        os.close(self._file)
+        if is_empty:  # an empty segment is the newest one
+            Segment(self._folder, self._base).unlink()
+        self._file, self._base, self._at = file, offset, offset
 
     def append(self, records: Sequence[bytes]) -> int:
         """Append records and return the offset after the last.
@@ -146,6 +177,8 @@ class Writer:
         with self._lock:
             if not self._closed:
                 os.fsync(self._file)
+                if os.fstat(self._file).st_nlink:  # the stream was not deleted
+                    torn.note_closed(Path(self._folder), self._at)
                 self._close()
 
     def _close(self) -> None:

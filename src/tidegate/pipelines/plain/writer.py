@@ -152,7 +152,9 @@ class BatchWriter:
         target = self._targets.get(folder)
         if target is None:
             folder.mkdir(parents=True, exist_ok=True)
-            file = Writer(folder, "never", self._segment_bytes, _now_micros)  # truncates an incomplete last record
+            file = Writer(
+                folder, "never", self._segment_bytes, _now_micros, skips_lost=False
+            )  # truncates an incomplete last record
             target = self._targets[folder] = _Target(file, self._outputs.written(folder))
         return target
 

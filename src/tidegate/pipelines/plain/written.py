@@ -135,15 +135,19 @@ def _place(line: bytes) -> SourcePlace | None:
 
 
 def save_mark(folder: Path, position: int) -> None:
-    """Save next to an output partition how far its source was processed, including events without an output."""
+    """Save next to an output partition how far its source was processed, including events without an output.
+
+    The mark also has the end of the output: if it is shorter later, its last events were lost.
+    """
     temporary = folder / "mark.new"
-    temporary.write_text(str(position))
+    temporary.write_text(f"{position} {Partition(folder).end()}")
     temporary.replace(folder / "mark")
 
 
 def resume(folder: Path) -> int | None:
     """Return where to resume reading the source of an output partition: no event that it lacks is before that."""
-    mark = folder / "mark"
-    marked = int(mark.read_text()) if mark.exists() else None
+    mark = (folder / "mark").read_text().split() if (folder / "mark").exists() else []
+    is_whole = len(mark) < 2 or Partition(folder).end() >= int(mark[1])
+    marked = int(mark[0]) if mark and is_whole else None
     last = last_place(folder)
     return max((position for position in (marked, last and last[0]) if position is not None), default=None)

@@ -10,11 +10,15 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /** Reads the complete lines of a partition from an offset on, while others append to it and delete old segments. */
 final class LineReader implements Closeable {
+  private static final long LOST_LOOK_EVERY = TimeUnit.SECONDS.toNanos(1);
+
   private final Path folder;
   private FileChannel file;
+  private long lostLook = System.nanoTime() - LOST_LOOK_EVERY;
   private long base;
   private byte[] buffer = new byte[64 * 1024];
   private int begin;
@@ -69,7 +73,7 @@ final class LineReader implements Closeable {
       }
       searched = end;
       long look = Metrics.nowMicros();
-      if (!fill() && !nextSegment()) {
+      if (!fill() && !nextSegment() && !skipLost()) {
         if (file != null) { // else there may be segments that could not be opened
           emptyAt = look;
         }
@@ -132,6 +136,42 @@ final class LineReader implements Closeable {
     }
     close();
     return true;
+  }
+
+  /**
+   * Moves to the next segment there is, if what follows in this one, or a segment, is lost. Looks once a second, at the
+   * end of what can be read: a segment that follows is complete.
+   */
+  private boolean skipLost() throws IOException {
+    long now = System.nanoTime();
+    if (file == null || now - lostLook < LOST_LOOK_EVERY) {
+      return false;
+    }
+    for (long next : Partition.segments(folder)) {
+      if (next > position) {
+        while (fill()) { // it may have grown before the next one was begun
+          if (hasLine()) {
+            return true;
+          }
+        }
+        missed += next - position;
+        position = next;
+        begin = end = searched = 0;
+        close();
+        return true;
+      }
+    }
+    lostLook = now;
+    return false;
+  }
+
+  private boolean hasLine() {
+    for (int i = searched; i < end; i++) {
+      if (buffer[i] == '\n') {
+        return true;
+      }
+    }
+    return false;
   }
 
   @Override

@@ -14,9 +14,10 @@ public final class Marks {
 
   private Marks() {}
 
+  /** Notes how far the source was dealt with, and where the output ended then: a shorter one has lost its end. */
   static void write(Path partition, long position) throws IOException {
     Path written = partition.resolve("mark.new");
-    Files.writeString(written, Long.toString(position));
+    Files.writeString(written, position + " " + Partition.end(partition));
     Files.move(written, partition.resolve("mark"), StandardCopyOption.ATOMIC_MOVE);
   }
 
@@ -24,7 +25,10 @@ public final class Marks {
   public static long resume(String partition) throws IOException {
     long marked = -1;
     try {
-      marked = Long.parseLong(Files.readString(Path.of(partition, "mark")).trim());
+      String[] mark = Files.readString(Path.of(partition, "mark")).trim().split(" ");
+      if (mark.length < 2 || Partition.end(Path.of(partition)) >= Long.parseLong(mark[1])) {
+        marked = Long.parseLong(mark[0]);
+      }
     } catch (NoSuchFileException none) {
       // no mark was written yet
     }
