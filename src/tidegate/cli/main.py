@@ -11,6 +11,7 @@ from tidegate import __version__
 from tidegate.cli.commands import (
     apply,
     backtest,
+    backup,
     bench,
     discover,
     doctor,
@@ -66,6 +67,8 @@ app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.add_typer(semantics.app, name="semantics")
 add_tls_options(app)
 add_key_file(app)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidegate.cli.output.logging import logger
@@ -34,6 +35,16 @@ def mask(*, shared: bool) -> int:
 def restrict_new_files(*, shared: bool) -> None:
     """Set the umask, so that this process and its children create files that others can't read."""
     os.umask(mask(shared=shared))
+
+
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Let nobody but the owner read files that this process creates meanwhile."""
+    before = os.umask(PRIVATE_MASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def tighten(folder: Path, *, shared: bool) -> None:

@@ -94,5 +94,6 @@ def _records(partition: Partition, begin: int, end: int) -> int:
     for segment in partition.segments():
         with open(segment.path, "rb") as file:
             file.seek(max(0, begin - segment.base))
-            total += file.read(max(0, end - max(begin, segment.base))).count(b"\n")
+            size = min(end, segment.base + segment.size()) - max(begin, segment.base)
+            total += file.read(max(0, size)).count(b"\n")
     return total

@@ -148,9 +148,12 @@ def positions(offset: Mapping[str, Any]) -> dict[str, int]:
 
 def _cut(partition: Partition, at: int, end: int) -> int:
     """Return the end of the record that contains an offset."""
-    segment = next((segment for segment in reversed(partition.segments(refresh=True)) if segment.base <= at), None)
+    segments = partition.segments(refresh=True)
+    segment = next((segment for segment in reversed(segments) if segment.base <= at), None)
     if segment is None:
         return end  # all of it has expired
+    if at >= segment.base + segment.size():  # between two segments
+        return min((following.base for following in segments if following.base > at), default=end)
     with open(segment.path, "rb") as file:
         file.seek(at - segment.base)
         file.readline()
