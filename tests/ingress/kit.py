@@ -1,13 +1,14 @@
-"""A clock that only moves when it is waited for, and how to read a stream back."""
+"""Shared by tests of feeds: a clock that is advanced by waits, a log that crashes, and readers of streams."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
 from tests.polling import until as until
-from tidegate.logs import EventLog
+from tidegate.logs import EventLog, SegmentLog
 from tidegate.testing import ManualClock
 
 
@@ -39,3 +40,23 @@ def raw(log: EventLog, stream: str) -> list[bytes]:
 def events(log: EventLog, stream: str) -> list[dict[str, Any]]:
     """All records of a stream, decoded."""
     return [json.loads(record) for record in raw(log, stream)]
+
+
+class CrashError(Exception):
+    """Ends a feed as a crash does."""
+
+
+class FragileLog(SegmentLog):
+    """Crashes before or after the append that `fuse` counts down to."""
+
+    fuse = 10**9
+
+    def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise CrashError
+        end = super().append(stream, partition, records)
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise CrashError
+        return end

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingress.kit import HandClock, events
+from tests.ingress.kit import CrashError, FragileLog, HandClock, events
 from tidegate.errors import SourceError
 from tidegate.ingress.feeds import file_formats, files
 from tidegate.ingress.feeds.files import FilesFeed
@@ -168,26 +168,6 @@ def write(kind: str, path: Path, numbers: Sequence[int]) -> None:
         path.write_text("vid,n\n" + "".join(f"{row['vid']},{row['n']}\n" for row in rows))
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-class CrashError(Exception):
-    pass
-
-
-class FragileLog(SegmentLog):
-    """Dies before or after any append."""
-
-    fuse = 10**9
-
-    def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
-        self.fuse -= 1
-        if self.fuse == 0:
-            raise CrashError
-        end = super().append(stream, partition, records)
-        self.fuse -= 1
-        if self.fuse == 0:
-            raise CrashError
-        return end
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])

@@ -11,7 +11,7 @@ from threading import Event, Thread
 import pytest
 from typer.testing import CliRunner
 
-from tests.ingress.kit import events, until
+from tests.ingress.kit import CrashError, FragileLog, events, until
 from tidegate.cli.main import app
 from tidegate.errors import SourceError
 from tidegate.ingress.raw_streams import RawStreamWriter
@@ -72,26 +72,6 @@ def run_through(log: SegmentLog, broker: str, topic: str, state: Path | None = N
     finally:
         stop.set()
         thread.join()
-
-
-class CrashError(Exception):
-    pass
-
-
-class FragileLog(SegmentLog):
-    """Dies before or after any append."""
-
-    fuse = 10**9
-
-    def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
-        self.fuse -= 1
-        if self.fuse == 0:
-            raise CrashError
-        end = super().append(stream, partition, records)
-        self.fuse -= 1
-        if self.fuse == 0:
-            raise CrashError
-        return end
 
 
 @pytest.mark.kafka
