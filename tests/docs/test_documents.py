@@ -95,7 +95,7 @@ def test_newest_version_of_the_changelog_is_that_of_the_package() -> None:
 
 def test_every_path_of_contributing_exists() -> None:
     """The worked examples name new files, which do not exist."""
-    added = {"throttle.py", "amqp.py", "test_amqp.py"}
+    added = {"throttle.py", "amqp.py", "test_amqp.py", "pulsar.py"}
     push = {"src/tidegate/subscriptions/mqtt.py", "src/tidegate/gateway/transports/mqtt.py"}
     text = (ROOT / "CONTRIBUTING.md").read_text()
     paths = re.findall(r"`((?:benchmarks|conformance|docs|src|tests)/[\w/.-]+)`", text)

@@ -127,20 +127,21 @@ class Home:
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """Return the log as Spark reads and writes it. Logs a warning if services run in micro-batches only."""
-        settings = self.profile.log
-        if isinstance(settings, KafkaLogSettings):
-            from tidegate.pipelines.kafka import KafkaStreams
+        match self.profile.log:
+            case KafkaLogSettings() as settings:
+                from tidegate.pipelines.kafka import KafkaStreams
 
-            assert isinstance(log, KafkaLog)
-            return KafkaStreams(spark, log, settings.brokers, client_settings=settings.security.java_settings())
-        if self.micro_batch_reason:
-            from tidegate.pipelines.plain.log import PlainLog
+                assert isinstance(log, KafkaLog)
+                return KafkaStreams(spark, log, settings.brokers, client_settings=settings.security.java_settings())
+            case FileLogSettings() if self.micro_batch_reason:
+                from tidegate.pipelines.plain.log import PlainLog
 
-            logger("tidegate.home").warning("services run in micro-batches only", reason=self.micro_batch_reason)
-            return PlainLog(spark, self.log_folder, self.micro_batch_reason)
-        from tidegate.pipelines.embedded import EmbeddedLog
+                logger("tidegate.home").warning("services run in micro-batches only", reason=self.micro_batch_reason)
+                return PlainLog(spark, self.log_folder, self.micro_batch_reason)
+            case FileLogSettings():
+                from tidegate.pipelines.embedded import EmbeddedLog
 
-        return EmbeddedLog(spark, self.log_folder)
+                return EmbeddedLog(spark, self.log_folder)
 
     def resources(self) -> Resources:
         """Return the functions, folders and connections that definitions may name, without hosts and secrets.
