@@ -87,5 +87,7 @@ sbom: $(READY) ## Write dist/tidegate.cdx.json: the packages and jars that a con
 audit: $(READY) ## Look for known vulnerabilities; without a network: make audit DATABASE=all.zip (an OSV export of PyPI)
 	$(BIN)/python scripts/audit.py $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
 
-clean: ## Remove what was built
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+clean: ## Remove what was built, fetched and reported: all that git ignores
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build *.egg-info
+	rm -rf spark-warehouse metastore_db derby.log benchmarks/results src/tidegate/pipelines/connector/*.jar
+	find . -name __pycache__ -prune -exec rm -rf {} +

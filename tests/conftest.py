@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
 EXAMPLES = {"quick": 10, "full": 120, "soak": soak.examples()}[LENGTH]
 """Examples of each property."""
-LARGE_EXAMPLES = {"quick": 6, "full": 25, "soak": 500}[LENGTH]
+LARGE_EXAMPLES = {"quick": 6, "full": 25, "soak": soak.scaled(500, 25)}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
-TEXTS = {"quick": 300, "full": 10_000, "soak": 200_000}[LENGTH]
+TEXTS = {"quick": 300, "full": 10_000, "soak": soak.scaled(200_000, 10_000)}[LENGTH]
 """Random and mutated texts that the language is given."""
-SPARK_SEEDS = {"quick": 1, "full": 3, "soak": 40}[LENGTH]
+SPARK_SEEDS = {"quick": 1, "full": 3, "soak": soak.scaled(40, 3)}[LENGTH]
 """Random sets of filters that Spark evaluates."""
-ROUNDS = {"quick": 1, "full": 1, "soak": 20}[LENGTH]
+ROUNDS = {"quick": 1, "full": 1, "soak": soak.scaled(20, 1)}[LENGTH]
 """Rounds of random streams through every operator with state."""
-KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
+KILLS = {"quick": 1, "full": 3, "soak": soak.scaled(20, 3)}[LENGTH]
 """How often a running Tidegate is killed."""
 
 if LENGTH != "soak":  # short lives: compiling well would cost each of the many JVMs more than all else that it does

@@ -29,9 +29,14 @@ def budget_s() -> float:
     return durations.seconds(os.environ.get(BUDGET) or DEFAULT_BUDGET)
 
 
+def scaled(most: int, least: int) -> int:
+    """Return how much of something a soak does: `most` in an hour, in proportion less in a shorter one."""
+    return round(min(most, max(least, most * budget_s() / 3600)))
+
+
 def examples() -> int:
-    """Return the examples of each property: an hour allows for `MAX_EXAMPLES`, a shorter budget for fewer."""
-    return round(min(MAX_EXAMPLES, max(MIN_EXAMPLES, MAX_EXAMPLES * budget_s() / 3600)))
+    """Return the examples of each property."""
+    return scaled(MAX_EXAMPLES, MIN_EXAMPLES)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -49,3 +49,9 @@ def test_examples_of_a_property_follow_from_the_budget(
 ) -> None:
     monkeypatch.setenv(soak.BUDGET, budget)
     assert soak.examples() == examples
+
+
+@pytest.mark.parametrize(("budget", "kills"), [("1m", 3), ("15m", 5), ("1h", 20), ("2h", 20)])
+def test_amounts_are_in_proportion_to_a_short_budget(budget: str, kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(soak.BUDGET, budget)
+    assert soak.scaled(20, 3) == kills

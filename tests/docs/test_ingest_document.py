@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.docs.test_documents import ROOT
 from tests.docs.test_subscriptions import shows
 from tests.gateway.running import World
-from tests.pipelines.running import until
 from tidegate.ingress.http.formats import CONTENT_TYPES
 
 TEXT = (ROOT / "docs" / "spec" / "ingest.md").read_text(encoding="utf-8")
@@ -24,9 +23,8 @@ def test_requests_get_the_shown_answers(tmp_path: Path) -> None:
     lines = [line for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
     assert len(lines) == 6
     world = World(tmp_path)
-    world.tell_running("gps", "fast")
     with world.running(), world.client() as http:
-        until(lambda: http.get("/readyz").status_code == 200, "services to run")
+        world.await_ready(http, "gps", "fast")
         for asked, shown in zip(lines[::2], lines[1::2], strict=True):
             method, path, body = asked[2:].split(" ", 2)
             headers = {"content-type": "application/json"}

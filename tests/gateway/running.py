@@ -20,6 +20,7 @@ import uvloop
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant
 
+from tests.polling import until
 from tidegate.client.tls import client_context
 from tidegate.delivery.push.context import PushSettings
 from tidegate.federation.link import LinkSettings
@@ -162,6 +163,18 @@ class World:
         moment = timestamps.to_text(time.time_ns() // 1_000 - round(ago_s * 1e6))
         said = [{"service": name, "state": "running", "version": 1, "time": moment, **more} for name in services]
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
+
+    def await_ready(self, http: httpx.Client, *services: str) -> None:
+        """Say that services run until the gateway is ready.
+
+        What is said once, before the gateway starts, is too old on a machine where the start takes a while.
+        """
+
+        def is_ready() -> bool:
+            self.tell_running(*services)
+            return http.get("/readyz").status_code == 200
+
+        until(is_ready, "services to run", interval_s=0.05)
 
     def stop(self) -> None:
         """Stop the gateway, as a signal does."""

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import jsonschema_rs
 
+from tests import soak
 from tests.conftest import LENGTH
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
-from tests.pipelines.running import until
 from tidegate.gateway.describe.openapi import CALLS
 from tidegate.gateway.http.problems import HttpProblem
 from tidegate.gateway.settings import LimitSettings
@@ -29,7 +29,7 @@ NOT_CHECKED = {
     "object_level_authorization": "there is one key",
 }
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
-SOAK_S = 300
+SOAK_S = soak.scaled(300, 60)
 """How long schemathesis searches in a soak; it ends by itself then."""
 
 
@@ -37,7 +37,6 @@ class Api(World):
     """Services, events, subscriptions of both kinds, and something that was refused."""
 
     def fill(self, receiver: str) -> None:
-        self.tell_running("gps", "fast", "spare")
         self.append(50)
         self.log.create("gps.quarantine", ["gps_taxi.0"])
         refused = {"_id": "x", "_src": "gps_taxi/0:0", "_time": "2026-01-01T00:00:00.000000Z", "_reason": "speed: no"}
@@ -47,7 +46,7 @@ class Api(World):
         webhook = {"deliver": {"webhook": {"url": receiver, "handshake": False}}}
         with self.client() as http:
             http.headers["authorization"] = f"Bearer {self.secret}"
-            until(lambda: http.get("/readyz").status_code == 200, "services to run")
+            self.await_ready(http, "gps", "fast", "spare")
             self.ids = [
                 http.post("/v1/services/gps/subscriptions", json=said).raise_for_status().json()["id"]
                 for said in (pull, webhook, pull)

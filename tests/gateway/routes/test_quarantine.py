@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.gateway.running import World
-from tests.pipelines.running import until
 from tidegate.cli.main import app
 
 CITY = """
@@ -64,7 +63,6 @@ def event(speed: float, vid: str = "B1") -> dict[str, Any]:
 @pytest.fixture
 def city(tmp_path: Path) -> Iterator[City]:
     world = City(tmp_path, CITY)
-    world.tell_running(*SERVICES)
     with world.running():
         yield world
 
@@ -72,7 +70,7 @@ def city(tmp_path: Path) -> Iterator[City]:
 @pytest.fixture
 def http(city: City) -> Iterator[httpx.Client]:
     with city.client() as client:
-        until(lambda: client.get("/readyz").status_code == 200, "services to run")
+        city.await_ready(client, *SERVICES)
         yield client
 
 

@@ -25,8 +25,7 @@ def lines(*events: dict[str, Any]) -> bytes:
 
 @pytest.fixture
 def ready(world: World, http: httpx.Client) -> World:
-    world.tell_running("gps", "fast")
-    until(lambda: http.get("/readyz").status_code == 200, "the gateway to know that services run")
+    world.await_ready(http, "gps", "fast")
     return world
 
 
