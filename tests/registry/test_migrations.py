@@ -19,6 +19,7 @@ from tests.registry.conftest import MakeStore
 from tests.registry.test_definitions import CITY
 from tidegate import RegistryError
 from tidegate.registry import migrations, open_registry
+from tidegate.registry.migrate import oldest_format
 from tidegate.registry.tables import FORMAT, METADATA
 from tidegate.services import Definitions, loads, to_dict
 from tidegate.subscriptions import SubscriptionRecord
@@ -119,6 +120,31 @@ def test_registry_of_a_newer_format_is_refused(where: str) -> None:
         match=rf"^the registry has format 99, but this version of Tidegate supports formats up to {FORMAT}; ",
     ):
         open_registry(where)
+
+
+def test_registry_of_the_next_format_is_used_if_its_migration_allows_it(where: str) -> None:
+    registry = open_registry(where)
+    registry.apply(CITY)
+    registry.close()
+    with connected(where) as connection:  # as a migration of the next version would leave it
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{FORMAT + 1:04}'")
+        connection.exec_driver_sql("ALTER TABLE leases ADD COLUMN comment VARCHAR(8)")
+    registry = open_registry(where)
+    assert to_dict(registry.definitions()) == to_dict(CITY)
+    assert registry.lease("runner", "me", 5.0)
+    registry.close()
+    with connected(where) as connection:
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == f"{FORMAT + 1:04}"
+        connection.exec_driver_sql(f"UPDATE revisions SET format = {FORMAT + 1}")
+    with pytest.raises(RegistryError, match=rf"^the registry has format {FORMAT + 1}, but .* up to {FORMAT}; "):
+        open_registry(where)
+
+
+def test_each_migration_lets_the_previous_version_in() -> None:
+    """Otherwise a registry can't be shared during a rolling upgrade; an exception needs an upgrade note."""
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent)).walk_revisions()
+    new = [script for script in scripts if int(script.revision) > 9]
+    assert {script.revision for script in new if oldest_format(script.module) >= int(script.revision)} == set()
 
 
 def test_failed_migration_leaves_no_trace(where: str) -> None:

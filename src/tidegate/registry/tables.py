@@ -12,8 +12,8 @@
     links           links to other brokers
     link_states     the persisted state of each link: offered services, routes, positions of mirrors
     link_origins    pinned public keys, which the events of other brokers must be signed with
-    revisions       one row: the counter of definitions, the counter of subscriptions, keys and links, the format of
-                    the tables, and the id of the key that encrypts secrets
+    revisions       one row: the counter of definitions, the counter of subscriptions, keys and links, the oldest
+                    format whose version may use the tables, and the id of the key that encrypts secrets
 
 Times are microseconds since 1970 UTC.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 
 FORMAT = 11
-"""The format of the tables: the number of the last migration. A registry of a newer format is refused."""
+"""The format of the tables: the number of the last migration."""
 
 
 class Text(sa.types.TypeDecorator[str]):
