@@ -89,7 +89,8 @@ def test_container_runs_an_existing_command_without_root_or_compiler() -> None:
     assert len(files) == 3
     assert all((ROOT / each).is_file() for each in files)
     entry, command = (json.loads(text) for kind, text in run if kind in ("ENTRYPOINT", "CMD"))
-    assert entry == ["tidegate"]
+    assert entry == ["/opt/tidegate/bin/python", "/opt/tidegate/entrypoint.py"]
+    assert ("COPY", f"deploy/entrypoint.py {entry[1]}") in run
     options = parse(command)
     ((_, exposed),) = [each for each in run if each[0] == "EXPOSE"]
     ((_, health),) = [each for each in run if each[0] == "HEALTHCHECK"]

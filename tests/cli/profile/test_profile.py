@@ -33,6 +33,19 @@ def test_profile_of_a_cluster_is_read(tmp_path: Path) -> None:
     assert "hush" not in repr(load_profile(str(path)))
 
 
+def test_setting_of_spark_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "big.yaml"
+    path.write_text("spark: {spark.driver.host: 'env:POD_NAME', spark.executor.cores: 8}")
+    settings = load_profile(str(path)).spark
+    monkeypatch.setenv("POD_NAME", "runner-0")
+    assert settings.reveal() == {"spark.executor.cores": "8", "spark.driver.host": "runner-0"}
+    monkeypatch.delenv("POD_NAME")
+    with pytest.raises(
+        EnvironmentProblem, match=r"spark\.spark\.driver\.host: the environment variable 'POD_NAME' is not"
+    ):
+        settings.reveal()
+
+
 @pytest.mark.parametrize(
     "profile",
     [

@@ -18,9 +18,11 @@ class SparkSettings:
     """Settings of Spark that override our defaults."""
 
     public: Mapping[str, str] = field(default_factory=dict)
-    """All settings but the secret, by name."""
+    """All settings that the profile states itself, by name."""
     secret: SecretReference | None = None
     """The secret that the master, the workers and this process share."""
+    variables: Mapping[str, SecretReference] = field(default_factory=dict)
+    """Settings that differ between processes with the same profile: `env:NAME` in the profile, by setting."""
 
     def need_secret(self, master: str, path: str) -> None:
         """Raise an `EnvironmentProblem` if the processes need a shared secret and the profile at `path` has none.
@@ -36,8 +38,9 @@ class SparkSettings:
             )
 
     def reveal(self) -> dict[str, str]:
-        """Return all settings with the secret, which is read at each call."""
-        return {**self.public, **({} if self.secret is None else {SECRET: self.secret.reveal()})}
+        """Return all settings with the secret and the environment variables, which are read at each call."""
+        references = {**self.variables, **({} if self.secret is None else {SECRET: self.secret})}
+        return {**self.public, **{key: reference.reveal() for key, reference in references.items()}}
 
 
 def read_spark(settings: Any, path: str) -> SparkSettings:
@@ -48,7 +51,13 @@ def read_spark(settings: Any, path: str) -> SparkSettings:
     secret = None
     if SECRET in entries:
         secret = read_secret(entries.pop(SECRET), f"{path}: spark.{SECRET}", Path(path).parent)
-    return SparkSettings({str(key): _text(value) for key, value in entries.items()}, secret)
+    variables = {
+        str(key): read_secret(value, f"{path}: spark.{key}", Path(path).parent)
+        for key, value in entries.items()
+        if isinstance(value, str) and value.startswith("env:")
+    }
+    public = {str(key): _text(value) for key, value in entries.items() if str(key) not in variables}
+    return SparkSettings(public, secret, variables)
 
 
 def _text(value: Any) -> str:
