@@ -46,6 +46,8 @@ class NamedConnection:
 
     kind: ConnectionKind
     audience: Audience = ()
+    push: tuple[str, ...] = ()
+    """Topics that subscriptions may deliver to: names, or prefixes that end in *."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from tidegate.filters.tokens import tokenize
 from tidegate.model import Schema, units
 from tidegate.subscriptions.push_target import BadValue, PushTarget
 from tidegate.subscriptions.subscription import Deliver, Pull, SubscriptionRecord
+from tidegate.subscriptions.topics import KafkaTopic, MqttTopic
 from tidegate.subscriptions.webhook import Webhook
 
-PUSH_TARGETS: dict[str, type[PushTarget]] = {target.kind: target for target in (Webhook,)}
+PUSH_TARGETS: dict[str, type[PushTarget]] = {target.kind: target for target in (Webhook, KafkaTopic, MqttTopic)}
 """All push targets, by the kind that documents and the registry use."""
 
 FORMATS = ("cloudevents", "plain")
@@ -202,7 +203,8 @@ def _seconds(value: Any, _: SubscriptionRecord, __: Schema) -> float | None:
 def _deliver(value: Any, record: SubscriptionRecord, _: Schema) -> Deliver:
     named = _kind_and_fields(value)
     if named is None:
-        raise BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}")
+        kinds = " or ".join(kind for kind in PUSH_TARGETS if kind != Webhook.kind)
+        raise BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}; or {kinds} in its place")
     kind, fields = named
     if kind == "pull":
         return Pull()

@@ -106,8 +106,10 @@ def durable_settings(home: Home, private: bool) -> DurableSettings:
     """
     from tidegate.delivery.push.context import PushSettings
     from tidegate.gateway.subscriptions.durable import DurableSettings
+    from tidegate.gateway.transports.topics import OpenConnection
     from tidegate.gateway.transports.webhook import WebhookSettings
 
+    connections = home.profile.connections.items()
     profile = home.profile.webhooks
     push, webhooks = PushSettings(), WebhookSettings(allow_private=private or profile.allow_private)
     first_retry_s = profile.first_retry_s or push.first_retry_s
@@ -119,6 +121,7 @@ def durable_settings(home: Home, private: bool) -> DurableSettings:
             max_attempts=profile.max_attempts or push.max_attempts,
         ),
         webhooks=replace(webhooks, timeout_s=profile.timeout_s or webhooks.timeout_s),
+        connections={name: OpenConnection(entry.connection, entry.push) for name, entry in connections if entry.push},
     )
 
 

@@ -17,6 +17,7 @@ from tidegate.pipelines.resources import Connection, JdbcConnection
 from tidegate.services.operators.custom import FUNCTION_NAME
 from tidegate.services.redaction import has_secret
 from tidegate.services.trust import Audience, ConnectionKind, NamedConnection
+from tidegate.subscriptions import PUSH_TARGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +27,17 @@ class ProfileConnection:
     kind: ConnectionKind
     connection: Connection
     audience: Audience = ()
+    push: tuple[str, ...] = ()
+    """Topics that subscriptions may deliver to: names, or prefixes that end in *."""
 
     @property
     def named(self) -> NamedConnection:
         """The connection without host and secrets, for the checks of the gateway."""
-        return NamedConnection(self.kind, self.audience)
+        return NamedConnection(self.kind, self.audience, self.push)
 
 
 def read_connections(document: Any, path: str) -> dict[str, ProfileConnection]:
-    """Read `connections: {NAME: {jdbc|mqtt|kafka: {...}, for: [...]}}` of the profile at `path`.
+    """Read `connections: {NAME: {jdbc|mqtt|kafka: {...}, for: [...], push: [...]}}` of the profile at `path`.
 
     Error messages show no values, as they may be secrets; secrets are not read yet.
     """
@@ -55,15 +58,29 @@ def _name(name: Any, where: str) -> str:
 
 
 def _connection(document: Any, where: str, path: str) -> ProfileConnection:
-    entries = read_entries(document, (*_READERS, "for"), where, has_secrets=True)
+    entries = read_entries(document, (*_READERS, "for", "push"), where, has_secrets=True)
     kinds = [kind for kind in _READERS if kind in entries]
     if len(kinds) != 1:
         raise EnvironmentProblem(f"{where}: expected one of {', '.join(_READERS)}, as in {{mqtt: {{broker: ...}}}}")
     (kind,) = kinds
     reader = _Reader(f"{where}.{kind}", Path(path).absolute().parent)
+    audience = read_audience(entries.get("for"), f"{where}.for")
     return ProfileConnection(
-        kind, _READERS[kind](entries[kind], reader), read_audience(entries.get("for"), f"{where}.for")
+        kind, _READERS[kind](entries[kind], reader), audience, _topics(entries.get("push"), kind, f"{where}.push")
     )
+
+
+def _topics(document: Any, kind: ConnectionKind, where: str) -> tuple[str, ...]:
+    """Read the topics that are open for subscriptions."""
+    if document is None:
+        return ()
+    if kind not in PUSH_TARGETS:
+        raise EnvironmentProblem(
+            f"{where}: expected none: subscriptions deliver to {', '.join(PUSH_TARGETS)}, not {kind}"
+        )
+    if not isinstance(document, list) or not all(isinstance(topic, str) and topic for topic in document):
+        raise EnvironmentProblem(f"{where}: expected a list of topics, such as [alerts, city/*], not {document!r:.60}")
+    return tuple(document)
 
 
 @dataclass(frozen=True, slots=True)

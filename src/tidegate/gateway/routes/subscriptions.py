@@ -34,6 +34,7 @@ from tidegate.gateway.http.names import NamedRoute
 from tidegate.gateway.http.problems import HttpProblem, bad_parameter
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.events import MAX_PAGE_EVENTS, MAX_WAIT_S
+from tidegate.gateway.routes.untrusted import allowed_to
 from tidegate.gateway.subscriptions import consuming
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
@@ -43,6 +44,7 @@ from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import BEGINNINGS, Pull, SubscriptionRecord, changed, compiled, new_id, wants_handshake
+from tidegate.subscriptions.topics import TopicTarget
 
 MAX_BODY_BYTES = 256 * 1024
 """Size of the document of a subscription."""
@@ -296,6 +298,9 @@ def _response(
 
 async def _check_receiver(gateway: Gateway, record: SubscriptionRecord, body: Any, caller: Caller) -> None:
     target = record.push_target
+    if isinstance(target, TopicTarget) and target.connection not in allowed_to(gateway, caller).connections:
+        message = f"the profile has no {target.kind} connection {target.connection!r} that you may use"
+        raise SubscriptionError([DefinitionProblem(f"deliver.{target.kind}.connection", message)])
     if target is not None:
         async with gateway.executors.turn(caller):  # DNS and the receiver may be slow
             await gateway.durable.transports.validate(target, handshake=wants_handshake(body))

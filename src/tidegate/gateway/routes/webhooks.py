@@ -75,7 +75,10 @@ async def _letters(
 
 @router.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
 async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
-    record, _, _ = await _webhook_of(gateway, request, id_)
+    record = (await found_for(gateway, request, id_)).subscription
+    if record.push_target is None:
+        detail = f"{id_!r} is not delivered by webhook, nor to a topic"
+        raise HttpProblem(409, "conflict", "The subscription won't do that", detail)
     _need_service(gateway, request, record)
     obstacle = gateway.durable.obstacle(record)
     if obstacle is not None:

@@ -31,10 +31,12 @@ from tidegate.errors import StreamNotFound, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
 from tidegate.gateway.transports.push import TransportRequest, push_transports
+from tidegate.gateway.transports.topics import OpenConnection
 from tidegate.gateway.transports.webhook import WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, Fence, RegisteredSubscription, Registry
+from tidegate.services.definitions import NONE
 from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
@@ -59,6 +61,8 @@ class DurableSettings:
     """How long acknowledgements are collected before they are stored in one transaction."""
     push: PushSettings = field(default_factory=PushSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    connections: Mapping[str, OpenConnection[Any]] = field(default_factory=lambda: NONE)
+    """Connections of the profile that subscriptions may deliver to, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class Durable:
         self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Called when a subscription is created or changed, and with None when it is removed."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
-        self.transports = push_transports(TransportRequest(settings.webhooks, tracing))
+        self.transports = push_transports(TransportRequest(settings.webhooks, tracing, settings.connections))
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         holder = holder or f"gateway_{secrets.token_hex(8)}"
         fenced = partial(registry.acknowledge_all, fence=Fence(holder, LEASE_PREFIX))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import Any
 
 from tidegate.delivery.push.transport import PushTransport, PushTransports
 from tidegate.gateway.telemetry.tracing import Tracing
+from tidegate.gateway.transports.topics import OpenConnection
 from tidegate.gateway.transports.webhook import WebhookSettings
+from tidegate.services.definitions import NONE
 from tidegate.subscriptions import PUSH_TARGETS
 
 
@@ -19,6 +22,8 @@ class TransportRequest:
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     tracing: Tracing | None = None
     """None: messages get no spans."""
+    connections: Mapping[str, OpenConnection[Any]] = field(default_factory=lambda: NONE)
+    """Connections of the profile that are open for subscriptions, by name."""
 
 
 TransportFactory = Callable[[TransportRequest], PushTransport]

@@ -46,7 +46,7 @@ CONNECT_TIMEOUT_S = 10.0
 POLL_TIMEOUT_S = 0.1
 """How often an idle feed checks `stop`."""
 
-_UNSUPPORTED_VERSION = 132
+UNSUPPORTED_VERSION = 132
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class MqttFeed:
         self._topic, self._writer, self._report = _checked(source.topic), writer, report
         self._connection = connection or _own_connection(source, env or {})
         tls = self._connection.tls
-        self.host, self.port = _address(self._connection.broker, 1883 if tls is None else 8883)
+        self.host, self.port = broker_address(self._connection.broker, 1883 if tls is None else 8883)
         self._version = MQTTProtocolVersion.MQTTv5
         self._decoder = PayloadDecoder(writer.stream.schema, source, source.format)
         self._may_be_array = source.format == "json"
@@ -139,21 +139,21 @@ class MqttFeed:
         return events
 
     def _client(self) -> paho.Client:
-        return _new_client(self._connection, self.client_id, self._version, keeps_session=True)
+        return new_client(self._connection, self.client_id, self._version, keeps_session=True)
 
 
 def subscribe_once(topic: str, connection: MqttConnection, wait_s: float) -> Iterator[bytes]:
     """Yield the messages that arrive within `wait_s`; the broker keeps no session. Raises SourceError."""
-    host, port = _address(connection.broker, 1883 if connection.tls is None else 8883)
+    host, port = broker_address(connection.broker, 1883 if connection.tls is None else 8883)
     client_id = f"tidegate-init-{secrets.token_hex(8)}"
     stop, deadline_s = Event(), time.monotonic() + wait_s
     version = MQTTProtocolVersion.MQTTv5
-    session = _Session(_new_client(connection, client_id, version, keeps_session=False), _checked(topic), keep=False)
+    session = _Session(new_client(connection, client_id, version, keeps_session=False), _checked(topic), keep=False)
     try:
         session.connect(host, port, stop)
     except _OldBrokerError:
         version = MQTTProtocolVersion.MQTTv311
-        session = _Session(_new_client(connection, client_id, version, keeps_session=False), topic, keep=False)
+        session = _Session(new_client(connection, client_id, version, keeps_session=False), topic, keep=False)
         session.connect(host, port, stop)
     try:
         while time.monotonic() < deadline_s:
@@ -164,9 +164,10 @@ def subscribe_once(topic: str, connection: MqttConnection, wait_s: float) -> Ite
         session.close()
 
 
-def _new_client(
+def new_client(
     connection: MqttConnection, client_id: str, version: MQTTProtocolVersion, *, keeps_session: bool
 ) -> paho.Client:
+    """Return a client that is not connected yet. Raises SourceError if a TLS file can't be used."""
     is_v5 = version == MQTTProtocolVersion.MQTTv5
     client = paho.Client(
         CallbackAPIVersion.VERSION2,
@@ -301,7 +302,7 @@ class _Session:
             raise SourceError(f"the MQTT broker is lost: {paho.error_string(code)}")
 
     def _on_connect(self, _client: Any, _data: Any, flags: Any, reason: ReasonCode, _properties: Any) -> None:
-        if reason.value == _UNSUPPORTED_VERSION and self._is_v5:
+        if reason.value == UNSUPPORTED_VERSION and self._is_v5:
             self._error = _OldBrokerError()
         elif reason.is_failure:
             self._error = SourceError(f"the MQTT broker refuses us: {reason}")
@@ -344,7 +345,8 @@ def _checked(topic: str) -> str:
     return topic
 
 
-def _address(broker: str, default_port: int) -> tuple[str, int]:
+def broker_address(broker: str, default_port: int) -> tuple[str, int]:
+    """Return host and port. Raises SourceError."""
     try:
         parts = urlsplit(f"//{broker}")
         if parts.hostname and not parts.path and "@" not in broker:
