@@ -150,6 +150,8 @@ def test_topic_becomes_a_service_file(kafka_broker: str, topic: str, tmp_path: P
     (stream,) = load(output).streams.values()
     assert stream.source == Kafka(topic, kafka_broker, format="csv", times=(("*", "epoch_s"),))
     assert (stream.schema.event_time, stream.key) == ("time", "vid")
+    tried = CliRunner().invoke(app, ["validate", "--sources", str(output)], catch_exceptions=False)
+    assert tried.stdout.splitlines()[-1] == f"source of {topic}: 20 events read"
     stop = Event()
     thread = Thread(target=KafkaFeed(stream.source, RawStreamWriter(log, stream)).run, args=(stop,))
     thread.start()

@@ -131,6 +131,8 @@ def test_topic_becomes_a_service_file(broker: Mosquitto, tmp_path: Path) -> None
     (stream,) = load(output).streams.values()
     assert (stream.name, stream.source) == ("fleet-gps", Mqtt("fleet/+/gps", broker.address))
     assert stream.schema == Schema({"n": "int64"})
+    tried = CliRunner().invoke(app, ["validate", "--sources", "--wait", "2s", str(output)], catch_exceptions=False)
+    assert tried.stdout.splitlines()[-1] == "source of fleet-gps: 3 events read"
 
 
 @needs_broker

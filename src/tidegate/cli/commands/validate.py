@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.input import options
+from tidegate.cli.input.durations import seconds
 from tidegate.cli.profile import EMBEDDED
-from tidegate.errors import DefinitionError, DefinitionProblem
+from tidegate.errors import DefinitionError, DefinitionProblem, TidegateError
 from tidegate.model import Schema
 from tidegate.model.types import notation
 from tidegate.services import Definitions, Shape
@@ -28,10 +31,15 @@ def validate(
     files: options.Files,
     profile: options.Profile = EMBEDDED,
     as_json: options.AsJson = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Also read the first events of each source, and compare them.")
+    ] = False,
+    wait: Annotated[str, typer.Option(help="With --sources: how long to wait for each broker.")] = "5s",
 ) -> None:
     """Check service files together: names, types along every pipeline, constraints. Reports all problems at once.
 
-    The profile must list the functions and connections that the files name.
+    The profile must list the functions and connections that the files name. With --sources a file, topic or broker
+    that can't be read is a problem, and so are first events of which none fits the schema of its stream.
     """
     home = options.home(options.DATA, profile)
     definitions, problems, broken = read(files)
@@ -40,6 +48,7 @@ def validate(
     note_unlisted(definitions, home.resources(), findings)
     note_secrets(definitions, findings)
     problems += more + findings.problems
+    notes = _try_sources(definitions, home, seconds(wait), problems) if sources else []
     if as_json:
         typer.echo(json.dumps(describe(definitions, shapes, problems), indent=2, ensure_ascii=False))
         if problems:
@@ -48,6 +57,32 @@ def validate(
         raise DefinitionError(problems)
     else:
         _print(definitions, shapes)
+        for note in notes:
+            typer.echo(note)
+
+
+def _try_sources(definitions: Definitions, home: Home, wait_s: float, problems: list[DefinitionProblem]) -> list[str]:
+    """Read the first events of all sources. Adds problems, and returns a line about each source that was read."""
+    from tidegate.ingress.connections import FeedResources
+    from tidegate.ingress.feeds.probe import probe
+
+    resources = FeedResources(home.runner_resources().connections)
+    findings, notes = Findings(definitions.places), []
+    for name, stream in definitions.streams.items():
+        try:
+            found = probe(stream, resources, os.environ, wait_s)
+        except TidegateError as error:
+            findings.report(("streams", name, "source"), str(error))
+            continue
+        if found is None:
+            continue
+        if found.events and found.unfit == found.events:
+            findings.report(("streams", name, "source"), f"none of {found.events} events can be used: {found.reason}")
+        else:
+            some = f"; {found.unfit} can't be used, the first: {found.reason}" if found.unfit else ""
+            notes.append(f"source of {name}: {found.events or 'no'} events read{some}")
+    problems += findings.problems
+    return notes
 
 
 def describe(definitions: Definitions, shapes: dict[str, Shape], problems: list[DefinitionProblem]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class MqttFeed:
     ) -> None:
         """`connection` is the one that the source names; None: the source states its broker itself."""
         self._topic, self._writer, self._report = _checked(source.topic), writer, report
-        self._connection = connection or _own_connection(source, env or {})
+        self._connection = connection or own_connection(source, env or {})
         tls = self._connection.tls
         self.host, self.port = broker_address(self._connection.broker, 1883 if tls is None else 8883)
         self._version = MQTTProtocolVersion.MQTTv5
@@ -196,7 +196,8 @@ class _Password:
         return self.value
 
 
-def _own_connection(source: Mqtt, env: Mapping[str, str]) -> MqttConnection:
+def own_connection(source: Mqtt, env: Mapping[str, str]) -> MqttConnection:
+    """Return the connection that a source states itself. Raises SourceError if its password is not there."""
     if source.password_env is None:
         return MqttConnection(source.broker, source.username)
     password = env.get(source.password_env)
