@@ -154,6 +154,10 @@ class SegmentLog:
                     except OSError as exc:
                         raise LogError(f"can't append to {folder}: {exc.strerror}") from exc
                     self._writers[stream, partition] = writer
+                    if writer.has_skipped:  # lists of segments that readers here have cached end too early
+                        for key in list(self._partitions_read):
+                            if key[::2] == (stream, partition):
+                                self._partitions_read.pop(key, None)
         return writer
 
     def _forget(self, stream: str, partition: str, writer: Writer) -> None:

@@ -52,8 +52,8 @@ def next_offset(folder: Path, segment: Segment, end: int, segment_bytes: int) ->
     candidates = [end]
     if _furthest_reader(folder) > end:
         candidates.append(furthest)
-    if state == "closed" and detail.isdecimal():
-        candidates.append(int(detail))
+    if state == "closed" and detail.isdecimal() and int(detail) > end:
+        candidates.append(int(detail) + 1)  # a reader at the old end gets a gap, too: what it has read may be needed
     elif state == "open" and detail != _boot():
         candidates.append(furthest)
     if _has_time_between(segment, end, furthest):

@@ -53,7 +53,9 @@ class Writer:
         newest = Segment(self._folder, self._base)
         start = torn.next_offset(folder, newest, self._at, segment_bytes) if skips_lost else self._at
         _repair_time_index(newest, self._at)
-        if start > self._at:
+        self.has_skipped = start > self._at
+        """True if the writer began a segment that does not begin where the one before it ends."""
+        if self.has_skipped:
             self._skip_to(start, is_empty=kept == 0)
         self._next_time = self._at
         self._last_time = 0

@@ -155,7 +155,14 @@ class ResumePosition:
 
 
 def _add_ids(log: EventLog, stream: str, cursor: Cursor, stored: StoredIds) -> None:
-    while (read := log.read(stream, cursor, _READ_RECORDS)).records:
+    """Add the ids of the records behind a cursor. Raises CursorError if records are lost that have not expired."""
+    begin = log.begin(stream).offsets
+    while True:
+        read = log.read(stream, cursor, _READ_RECORDS)
+        if cursor.offsets != begin and any(gap.resumed_at > begin.get(gap.partition, 0) for gap in read.gaps):
+            raise CursorError(f"records of {stream!r} are lost: what a source has sent is looked up from the beginning")
+        if not read.records:
+            return
         cursor = read.cursor
         for record in read.records:
             id_ = orjson.loads(record).get("_id")
