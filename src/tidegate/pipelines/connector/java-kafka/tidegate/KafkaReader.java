@@ -25,8 +25,8 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private static final long REMIND_EVERY = TimeUnit.HOURS.toNanos(1);
   private static final long LONGEST_WAIT_MS = 1_000;
 
-  private final KafkaStream.Piece piece;
-  private final KafkaPlace place;
+  private final KafkaStream.PartitionRange range;
+  private final PartitionConsumer consumer;
   private final UTF8String partition;
   private final GenericInternalRow row = new GenericInternalRow(6);
   private final Ticks ticks;
@@ -39,17 +39,17 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private long remindDue = noteDue;
   private boolean isBatch;
 
-  KafkaReader(KafkaStream.Piece piece) {
-    this.piece = piece;
-    this.partition = UTF8String.fromString(piece.partition);
-    this.ticks = new Ticks(piece.ticks);
+  KafkaReader(KafkaStream.PartitionRange range) {
+    this.range = range;
+    this.partition = UTF8String.fromString(range.partition);
+    this.ticks = new Ticks(range.ticks);
     this.row.update(0, partition);
-    this.metrics = Metrics.of(piece.service);
-    this.reached = metrics.reached(piece.stream + "/" + piece.partition);
-    this.reached.set(piece.begin);
-    this.sender = piece.group.isEmpty() ? null : KafkaSender.of(piece.settings);
+    this.metrics = Metrics.of(range.service);
+    this.reached = metrics.reached(range.stream + "/" + range.partition);
+    this.reached.set(range.begin);
+    this.sender = range.group.isEmpty() ? null : KafkaSender.of(range.settings);
     try {
-      this.place = KafkaPlace.of(piece);
+      this.consumer = PartitionConsumer.of(range);
     } catch (IOException problem) {
       throw new UncheckedIOException(problem);
     }
@@ -61,7 +61,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
       isBatch = true;
       metrics.batch();
     }
-    while (place.position() < piece.end) {
+    while (consumer.position() < range.end) {
       if (step(LONGEST_WAIT_MS)) {
         return true;
       }
@@ -76,7 +76,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public PartitionOffset getOffset() {
-    return new OffsetStream.Reached(piece.partition, place.position());
+    return new OffsetStream.Reached(range.partition, consumer.position());
   }
 
   @Override
@@ -88,14 +88,14 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     while (true) {
-      if (ticks.next(row, place.position())) {
+      if (ticks.next(row, consumer.position())) {
         return RecordStatus.newStatusWithArrivalTimeMs(System.currentTimeMillis());
       }
       long left = Math.max(0, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime()));
       if (step(ticks.millisUntilDue(Math.min(left, LONGEST_WAIT_MS)))) {
         return RecordStatus.newStatusWithArrivalTimeMs(row.getLong(2) / 1_000);
       }
-      if (place.isCaughtUp()) {
+      if (consumer.isCaughtUp()) {
         ticks.caughtUp();
       }
       if (left == 0) {
@@ -106,8 +106,8 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
 
   private boolean step(long timeoutMillis) throws IOException {
     note();
-    ConsumerRecord<byte[], byte[]> record = place.next(piece.end, timeoutMillis);
-    reached.set(place.position());
+    ConsumerRecord<byte[], byte[]> record = consumer.next(range.end, timeoutMillis);
+    reached.set(consumer.position());
     if (record == null) {
       return false;
     }
@@ -119,7 +119,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
     row.update(3, UTF8String.fromBytes(record.value()));
     row.update(4, null);
     row.update(5, null);
-    metrics.read(record.value().length, place.missed());
+    metrics.read(record.value().length, consumer.missed());
     return true;
   }
 
@@ -129,10 +129,10 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
       return;
     }
     noteDue = now + NOTE_EVERY;
-    long position = place.position();
+    long position = consumer.position();
     if (position != noted || now >= remindDue) {
       sender.flush();
-      place.note(position);
+      consumer.note(position);
       noted = position;
       remindDue = now + REMIND_EVERY;
     }
@@ -140,6 +140,6 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public void close() {
-    place.leave();
+    consumer.leave();
   }
 }

@@ -67,10 +67,10 @@ final class KafkaSender {
     } catch (InterruptException stopped) {
       throw new InterruptedIOException();
     } catch (KafkaException | IllegalStateException problem) {
-      throw told(problem);
+      throw asIoException(problem);
     }
     if (sent.refused != null) {
-      throw told(sent.refused);
+      throw asIoException(sent.refused);
     }
   }
 
@@ -85,11 +85,11 @@ final class KafkaSender {
 
   private void check() throws IOException {
     if (failure != null) {
-      throw told(failure);
+      throw asIoException(failure);
     }
   }
 
-  private static IOException told(Exception problem) {
+  private static IOException asIoException(Exception problem) {
     return new IOException("Kafka did not take a record: " + problem.getMessage(), problem);
   }
 

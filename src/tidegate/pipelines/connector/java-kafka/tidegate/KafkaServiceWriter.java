@@ -61,7 +61,7 @@ public final class KafkaServiceWriter extends OutputWriter {
     } catch (IOException failed) {
       // the tasks report it; the next writer reads the last positions from the topics
     }
-    KafkaPlace.forget(service);
+    PartitionConsumer.forget(service);
     Written.forget(settings + "/" + topic);
   }
 

@@ -39,8 +39,8 @@ final class KafkaStream extends OffsetStream {
   }
 
   @Override
-  InputPartition piece(String partition, long begin, long end) {
-    return new Piece(partition, begin, end, settings, options);
+  InputPartition range(String partition, long begin, long end) {
+    return new PartitionRange(partition, begin, end, settings, options);
   }
 
   @Override
@@ -62,7 +62,7 @@ final class KafkaStream extends OffsetStream {
   }
 
   /** The part of a partition that one task reads. */
-  static final class Piece implements InputPartition {
+  static final class PartitionRange implements InputPartition {
     private static final long serialVersionUID = 1L;
     final String settings;
     final String topic;
@@ -74,7 +74,7 @@ final class KafkaStream extends OffsetStream {
     final String group;
     final int ticks;
 
-    Piece(String partition, long begin, long end, String settings, CaseInsensitiveStringMap options) {
+    PartitionRange(String partition, long begin, long end, String settings, CaseInsensitiveStringMap options) {
       this.settings = settings;
       this.topic = options.get("topic");
       this.stream = options.getOrDefault("stream", topic);
@@ -91,8 +91,8 @@ final class KafkaStream extends OffsetStream {
     private static final long serialVersionUID = 1L;
 
     @Override
-    public PartitionReader<InternalRow> createReader(InputPartition piece) {
-      return new KafkaReader((Piece) piece);
+    public PartitionReader<InternalRow> createReader(InputPartition range) {
+      return new KafkaReader((PartitionRange) range);
     }
   }
 }

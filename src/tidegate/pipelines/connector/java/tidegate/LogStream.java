@@ -35,8 +35,8 @@ final class LogStream extends OffsetStream {
   }
 
   @Override
-  InputPartition piece(String partition, long begin, long end) {
-    return new Piece(folder.toString(), partition, begin, end, options);
+  InputPartition range(String partition, long begin, long end) {
+    return new PartitionRange(folder.toString(), partition, begin, end, options);
   }
 
   @Override
@@ -61,7 +61,7 @@ final class LogStream extends OffsetStream {
   }
 
   /** The part of a partition that one task reads. */
-  static final class Piece implements InputPartition {
+  static final class PartitionRange implements InputPartition {
     private static final long serialVersionUID = 1L;
     final String folder;
     final String partition;
@@ -73,7 +73,7 @@ final class LogStream extends OffsetStream {
     final long idleMillis;
     final int ticks;
 
-    Piece(String folder, String partition, long begin, long end, CaseInsensitiveStringMap options) {
+    PartitionRange(String folder, String partition, long begin, long end, CaseInsensitiveStringMap options) {
       this.folder = folder;
       this.partition = partition;
       this.begin = begin;
@@ -90,8 +90,8 @@ final class LogStream extends OffsetStream {
     private static final long serialVersionUID = 1L;
 
     @Override
-    public PartitionReader<InternalRow> createReader(InputPartition piece) {
-      return new RealTimeReader((Piece) piece);
+    public PartitionReader<InternalRow> createReader(InputPartition range) {
+      return new RealTimeReader((PartitionRange) range);
     }
   }
 }

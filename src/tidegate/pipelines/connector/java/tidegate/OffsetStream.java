@@ -23,7 +23,7 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   abstract Map<String, Long> ends();
 
   /** Returns the part of a partition that a task reads. */
-  abstract InputPartition piece(String partition, long begin, long end);
+  abstract InputPartition range(String partition, long begin, long end);
 
   @Override
   public final Offset initialOffset() {
@@ -61,7 +61,7 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   private InputPartition[] plan(LogOffset from, LogOffset to, Map<String, Long> begins) {
     return to.positions.entrySet().stream()
         .filter(each -> beginOf(each.getKey(), from, begins) < each.getValue())
-        .map(each -> piece(each.getKey(), beginOf(each.getKey(), from, begins), each.getValue()))
+        .map(entry -> range(entry.getKey(), beginOf(entry.getKey(), from, begins), entry.getValue()))
         .toArray(InputPartition[]::new);
   }
 

@@ -25,7 +25,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private static final int BUSY_LOOKS = 50;
 
   private final LineReader lines;
-  private final LogStream.Piece piece;
+  private final LogStream.PartitionRange range;
   private final UTF8String partition;
   private final GenericInternalRow row = new GenericInternalRow(6);
   private final Ticks ticks;
@@ -36,16 +36,16 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private long markDue = System.nanoTime() + MARK_EVERY;
   private boolean isBatch;
 
-  RealTimeReader(LogStream.Piece piece) {
-    this.piece = piece;
-    this.partition = UTF8String.fromString(piece.partition);
-    this.lines = new LineReader(Path.of(piece.folder, piece.partition), piece.begin);
-    this.ticks = new Ticks(piece.ticks);
+  RealTimeReader(LogStream.PartitionRange range) {
+    this.range = range;
+    this.partition = UTF8String.fromString(range.partition);
+    this.lines = new LineReader(Path.of(range.folder, range.partition), range.begin);
+    this.ticks = new Ticks(range.ticks);
     this.row.update(0, partition);
-    this.metrics = Metrics.of(piece.service);
-    this.reached = metrics.reached(piece.stream + "/" + piece.partition);
-    this.reached.set(piece.begin);
-    this.marks = piece.marks.isEmpty() ? null : Path.of(piece.marks, piece.stream + "." + piece.partition);
+    this.metrics = Metrics.of(range.service);
+    this.reached = metrics.reached(range.stream + "/" + range.partition);
+    this.reached.set(range.begin);
+    this.marks = range.marks.isEmpty() ? null : Path.of(range.marks, range.stream + "." + range.partition);
   }
 
   @Override
@@ -54,7 +54,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       isBatch = true;
       metrics.batch();
     }
-    return lines.position() < piece.end && step();
+    return lines.position() < range.end && step();
   }
 
   @Override
@@ -64,7 +64,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public PartitionOffset getOffset() {
-    return new OffsetStream.Reached(piece.partition, lines.position());
+    return new OffsetStream.Reached(range.partition, lines.position());
   }
 
   @Override
@@ -86,7 +86,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
         return RecordStatus.newStatusWithoutArrivalTime(false);
       }
       if (looks % BUSY_LOOKS == 0) {
-        pause = Math.min(piece.idleMillis, pause * 2);
+        pause = Math.min(range.idleMillis, pause * 2);
       }
       try {
         Thread.sleep(Math.max(1, Math.min(pause, ticks.millisUntilDue(left))));

@@ -21,10 +21,10 @@ import org.apache.kafka.common.errors.InterruptException;
  *
  * <p>A new consumer costs tens of milliseconds, so a task that ends leaves its consumer to the task that continues.
  */
-final class KafkaPlace {
+final class PartitionConsumer {
   /** Records before the position that are read only to recognise repeats. */
   private static final long LOOK_BACK = 1_000;
-  private static final Map<String, KafkaPlace> IDLE = new ConcurrentHashMap<>();
+  private static final Map<String, PartitionConsumer> IDLE = new ConcurrentHashMap<>();
 
   private final String name;
   private final KafkaConsumer<byte[], byte[]> consumer;
@@ -35,24 +35,24 @@ final class KafkaPlace {
   private long missed;
   private boolean broken;
 
-  /** Returns a consumer at the start of a piece: an idle one with this position, or else a new one. */
-  static KafkaPlace of(KafkaStream.Piece piece) throws IOException {
-    String name = piece.service + " " + piece.group + " " + piece.topic + "/" + piece.partition;
-    KafkaPlace idle = IDLE.remove(name);
-    if (idle != null && idle.position == piece.begin) {
+  /** Returns a consumer at the start of a range: an idle one with this position, or else a new one. */
+  static PartitionConsumer of(KafkaStream.PartitionRange range) throws IOException {
+    String name = range.service + " " + range.group + " " + range.topic + "/" + range.partition;
+    PartitionConsumer idle = IDLE.remove(name);
+    if (idle != null && idle.position == range.begin) {
       return idle;
     }
     if (idle != null) {
       idle.close();
     }
-    return new KafkaPlace(name, piece);
+    return new PartitionConsumer(name, range);
   }
 
   /** Closes the idle consumers of a stopped service. */
   static void forget(String service) {
     for (String name : List.copyOf(IDLE.keySet())) {
       if (name.startsWith(service + " ")) {
-        KafkaPlace idle = IDLE.remove(name);
+        PartitionConsumer idle = IDLE.remove(name);
         if (idle != null) {
           idle.close();
         }
@@ -60,18 +60,18 @@ final class KafkaPlace {
     }
   }
 
-  private KafkaPlace(String name, KafkaStream.Piece piece) throws IOException {
+  private PartitionConsumer(String name, KafkaStream.PartitionRange range) throws IOException {
     this.name = name;
-    this.consumer = KafkaClients.consumer(piece.settings, piece.group);
-    this.partition = new TopicPartition(piece.topic, Integer.parseInt(piece.partition));
-    this.position = piece.begin;
+    this.consumer = KafkaClients.consumer(range.settings, range.group);
+    this.partition = new TopicPartition(range.topic, Integer.parseInt(range.partition));
+    this.position = range.begin;
     try {
       consumer.assign(List.of(partition));
       skipExpired();
       consumer.seek(partition, Math.max(begin(), position - LOOK_BACK));
     } catch (KafkaException problem) {
       close();
-      throw told(problem);
+      throw asIoException(problem);
     } catch (IOException problem) {
       close();
       throw problem;
@@ -115,7 +115,7 @@ final class KafkaPlace {
         }
         fetch(left);
       } catch (KafkaException problem) {
-        throw told(problem);
+        throw asIoException(problem);
       }
       if (left == 0 && fetched.isEmpty()) {
         return null;
@@ -142,13 +142,13 @@ final class KafkaPlace {
     try {
       consumer.commitAsync(Map.of(partition, new OffsetAndMetadata(offset)), null);
     } catch (KafkaException problem) {
-      throw told(problem);
+      throw asIoException(problem);
     }
   }
 
   /** Leaves the consumer to the task that continues at this position. */
   void leave() {
-    KafkaPlace other = broken ? this : IDLE.put(name, this);
+    PartitionConsumer other = broken ? this : IDLE.put(name, this);
     if (other != null) {
       other.close();
     }
@@ -173,7 +173,7 @@ final class KafkaPlace {
     }
   }
 
-  private IOException told(KafkaException problem) {
+  private IOException asIoException(KafkaException problem) {
     broken = true;
     if (problem instanceof InterruptException) {
       return new InterruptedIOException();
