@@ -34,7 +34,7 @@ class Roster:
     def __init__(
         self, registry: Registry, name: str, *, has_semantics: bool = False, interval_s: float = REPORT_INTERVAL_S
     ) -> None:
-        """`name` is shown to people; the id is another one in each process.
+        """`name` is for messages; each process has another id.
 
         `has_semantics`: this gateway evaluates filters with ~.
         """
@@ -78,7 +78,7 @@ class Roster:
     async def _exchange_or_log(self) -> None:
         try:
             await self.exchange()
-        except Exception as problem:  # no gateway can report now, so the last reports stay as they are
+        except Exception as problem:  # no gateway can report now, so keep the last reports
             _log.warning("can't exchange reports with other gateways", problem=str(problem))
 
     async def exchange(self) -> None:

@@ -1,7 +1,7 @@
 """Copies a log of files while it is written, and continues a copy.
 
-Outputs are copied before their inputs, and marks before the output that they belong to. So a copy never has an output
-that is further than its input, and a restart with the copy makes what it lacks.
+Outputs are copied before their inputs, and marks before their output. So a copy never has an output that is ahead of
+its input, and a restart with the copy computes missing results again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _ROWS = 1_000
 
 
 def copy_registry(source: SqlRegistry, target: SqlRegistry) -> None:
-    """Copy all rows at one moment, secrets as they are stored. Raises `RegistryError` if the target has definitions."""
+    """Copy all rows in one snapshot, secrets unchanged. Raises `RegistryError` if the target has definitions."""
     tables = [table for table in METADATA.sorted_tables if table not in _OF_PROCESSES]
     with _snapshot(source._engine) as reading, target._engine.begin() as writing:
         for table in (DEFINITIONS, SUBSCRIPTIONS, KEYS):
@@ -32,7 +32,7 @@ def copy_registry(source: SqlRegistry, target: SqlRegistry) -> None:
 
 
 def _snapshot(engine: sa.Engine) -> sa.Connection:
-    """Open a connection that sees the tables as they are at one moment."""
+    """Open a connection that reads all tables in one snapshot."""
     if engine.dialect.name == "postgresql":
         return engine.connect().execution_options(isolation_level="REPEATABLE READ")
     connection = engine.connect()

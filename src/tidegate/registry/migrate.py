@@ -1,6 +1,6 @@
 """Migrates the tables of a registry to the format of this version.
 
-A newer format is used as it is if its migrations let this version in, so that processes of two versions can share a
+A newer format is used unchanged if its migrations allow this version, so that processes of two versions can share a
 registry during an upgrade; otherwise it is refused. Each migration states in `OLDEST` the oldest format whose version
 may use the tables afterwards; without it, that is the migration's own. The column `revisions.format` has the greatest
 of these numbers, and Alembic's table the format itself.

@@ -25,7 +25,7 @@ from tidegate.errors import LogError
 from tidegate.filters import Filter
 from tidegate.gateway.history import reader, writers
 from tidegate.gateway.history.columns import HistoryColumns
-from tidegate.gateway.history.reader import HistoryReader, HistorySpan, Slice
+from tidegate.gateway.history.reader import HistorySpan, Slice, SpanReader
 from tidegate.gateway.history.writers import ARROW, PARQUET, writer_of
 from tidegate.gateway.settings import AccessSettings, Quotas
 from tidegate.logs import SegmentLog
@@ -201,7 +201,7 @@ def test_events_that_expire_while_they_are_read_are_an_error(tmp_path: Path) -> 
         log.append("gps", "0", [event(m) for m in range(n, n + 500)])
     columns = HistoryColumns(Schema({"vid": "string"}), None)
     span = HistorySpan("gps", Start(beginning=True), None, None, Encoding("plain"))
-    history = HistoryReader(log, span, columns, writer_of(ARROW, columns.arrow))
+    history = SpanReader(log, span, columns, writer_of(ARROW, columns.arrow))
     assert not history.next_slice().is_last
     log.expire("gps", RetentionLimits(size_bytes=1))
     with pytest.raises(LogError, match="expired while they were read; ask again"):
@@ -209,7 +209,7 @@ def test_events_that_expire_while_they_are_read_are_an_error(tmp_path: Path) -> 
     log.close()
 
 
-def _read_all(history: HistoryReader) -> list[Slice]:
+def _read_all(history: SpanReader) -> list[Slice]:
     slices = [history.next_slice()]
     while not slices[-1].is_last:
         slices.append(history.next_slice())
@@ -226,7 +226,7 @@ def test_slices_are_bounded_whatever_the_history_has(tmp_path: Path, monkeypatch
     for media_type in (ARROW, PARQUET):
         columns = HistoryColumns(schema, None)
         span = HistorySpan("gps", Start(beginning=True), None, Filter("speed >= 0", schema), Encoding("plain"))
-        slices = _read_all(HistoryReader(log, span, columns, writer_of(media_type, columns.arrow)))
+        slices = _read_all(SpanReader(log, span, columns, writer_of(media_type, columns.arrow)))
         assert sum(piece.events for piece in slices) == 20_000
         assert max(piece.events for piece in slices) <= reader.SLICE_ROWS + reader.READ
         assert max(len(piece.data) for piece in slices) < 3 << 20

@@ -1,8 +1,8 @@
 """Makes a backup while Tidegate runs.
 
-The order makes it one consistent cut. What is copied first is older: the registry, with the cursors of subscriptions;
-then the positions of sources and the checkpoints; then outputs, each before its inputs; then raw streams. So each part
-refers to records that the later parts have, and a start from the backup makes again what the earlier parts lack.
+The order makes it one consistent cut: the registry with the cursors of subscriptions, then the positions of sources and
+the checkpoints, then outputs, each before its inputs, then raw streams. Earlier parts are older, so each part refers to
+records that the later parts contain, and a start from the backup computes the missing results again.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tidegate.services import loads
 from tidegate.services.check import check
 
 if TYPE_CHECKING:
-    from tidegate.ingress.feeds.sample import Sample
+    from tidegate.ingress.feeds.sample import SourceSample
 
 _TOPIC = re.compile(r"(kafka|mqtt):(.+)")
 
@@ -28,7 +28,7 @@ class _Source:
 
     name: str
     settings: dict[str, dict[str, Any]]
-    sample: Sample
+    sample: SourceSample
 
 
 def init(

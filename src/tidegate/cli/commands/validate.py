@@ -38,8 +38,8 @@ def validate(
 ) -> None:
     """Check service files together: names, types along every pipeline, constraints. Reports all problems at once.
 
-    The profile must list the functions and connections that the files name. With --sources a file, topic or broker
-    that can't be read is a problem, and so are first events of which none fits the schema of its stream.
+    The profile must list the functions and connections that the files name. With --sources it
+    is a problem if a file, topic or broker can't be read, or if none of its first events fits the schema of the stream.
     """
     home = options.home(options.DATA, profile)
     definitions, problems, broken = read(files)

@@ -39,7 +39,7 @@ def restrict_new_files(*, shared: bool) -> None:
 
 @contextmanager
 def private_umask() -> Iterator[None]:
-    """Let nobody but the owner read files that this process creates meanwhile."""
+    """Create files that only the owner can read, until the end of the block."""
     before = os.umask(PRIVATE_MASK)
     try:
         yield

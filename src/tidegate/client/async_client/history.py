@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class AsyncHistory:
-    """The events of a service in a span of time. Each method asks the gateway anew.
+    """The events of a service in a span of time. Each method sends a new request.
 
-    Events come in the order of the log. Besides the attributes there are the columns `_id`, `_time`, and `_more`: a
-    JSON object of what does not fit the schema of now. `batches` and `to_parquet` use bounded memory: the response is
+    Events are in the order of the log. Besides the attributes there are the columns `_id`, `_time`, and `_more`: a JSON
+    object of values that do not fit the current schema. `batches` and `to_parquet` use bounded memory: the response is
     written to a file, in the folder for temporary files or that of the Parquet file. The methods raise ClientError.
     """
 

@@ -1,7 +1,7 @@
-"""Says which of several gateways delivers a push subscription, by rendezvous hashing.
+"""Chooses the gateway that delivers a push subscription, by rendezvous hashing.
 
-Every gateway computes the same answer from the same peers, and asks nobody. When a gateway comes or goes, only the
-subscriptions that it gets or had move.
+Every gateway computes the same choice from the same peers, without communication. If a gateway is added or removed,
+only its own subscriptions move.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Peer:
 
 
 def choose_peer(subscription: SubscriptionRecord, peers: Collection[Peer]) -> str:
-    """Return the id of the gateway that delivers a subscription: one of `peers`, of which there is at least one.
+    """Return the id of the gateway that delivers a subscription. `peers` has at least one.
 
     Services of other brokers go to the gateway that holds the links, and filters with ~ to one that has semantics, if
     there is one.

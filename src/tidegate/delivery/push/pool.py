@@ -23,8 +23,8 @@ _log = structlog.get_logger("tidegate.delivery")
 class PushPool:
     """The push workers of one gateway. Runs on the event loop.
 
-    Several gateways share the subscriptions of a registry. `choose_peer` says which of them should deliver each one, a
-    lease decides which of them does. Peers may differ for a moment in who is there; leases never do.
+    Several gateways share the subscriptions of a registry. `choose_peer` chooses the one that should deliver each, a
+    lease decides which one does. Gateways may list different peers for a moment, but a lease has one holder.
     """
 
     def __init__(self, hub: Hub, context: PushContext, seconds: Callable[[], float] | None = None) -> None:
@@ -72,7 +72,7 @@ class PushPool:
     async def reconcile(self) -> None:
         """Take and renew leases, start and stop workers, and move the cursors of idle ones. Called periodically."""
         now, lease_s = self._seconds(), self._context.settings.lease_s
-        # First: a lease that has ended is not renewed but taken anew, as another gateway may have had it meanwhile.
+        # First, because an ended lease must not be renewed: another gateway may have had it meanwhile.
         await self._stop_without_lease()
         peers = {peer.id: peer for peer in self._context.peers()}
         if now >= self._leased_at + lease_s / 3 or peers != self._peers:
@@ -117,7 +117,7 @@ class PushPool:
             await self._stop(id_)
         self._leased_until = {id_: until for id_, until in self._leased_until.items() if self._is_leased(id_)}
         if ended:
-            with suppress(Exception):  # the registry stores only what is still leased
+            with suppress(Exception):  # the registry stores only cursors with a valid lease
                 await self._context.acks.flush()
             for id_ in ended:
                 self._context.acks.forget(id_)

@@ -1,7 +1,7 @@
-"""Quotas: what one caller may hold at once, and rate limits, so that no caller exhausts the gateway.
+"""Quotas and rate limits of each caller, so that no caller exhausts the gateway.
 
-Gateways that share a registry count together: each reports the use of its callers once a second, and subtracts what the
-others report. In that second a caller may exceed a quota. All guests count as one caller.
+Gateways that share a registry count together: each reports the use of its callers once a second, and subtracts the use
+that others report. In that second a caller may exceed a quota. All guests count as one caller.
 
 A rate is divided by need: a bucket refills at the rate less what the buckets of the other gateways refilled, but at
 least at an equal share of the gateways that the caller uses. So all gateways together refill no more than the rate.
@@ -67,7 +67,7 @@ class Meter:
         count = self._counts.get(about, 0)
         self.need(quota, caller, count + round(self._elsewhere.get(about, _NONE).amount))
         own_limit = self._max_connections if quota == "connections" and quota not in dict(caller.quotas) else None
-        if own_limit is not None and count >= own_limit:  # this gateway has no more, whatever others have
+        if own_limit is not None and count >= own_limit:  # the limit of this gateway alone
             raise self._all_in_use(quota, caller, own_limit)
         self._counts[about] = count + 1
 
@@ -164,7 +164,7 @@ class Meter:
         return report
 
     def note_others(self, reports: Iterable[object]) -> None:
-        """Subtract the use that other gateways have reported, in place of what they reported before."""
+        """Replace the use that other gateways have reported, which is subtracted from the quotas."""
         elsewhere: dict[tuple[str, str], Use] = {}
         for report in reports:
             for about, use in _uses(report):
@@ -176,7 +176,7 @@ class Meter:
 
 
 class Use(NamedTuple):
-    """What other gateways have of a quota of one caller."""
+    """The use of one caller's quota at other gateways."""
 
     amount: float
     gateways: int
@@ -188,7 +188,7 @@ _MAX_REPORTED = 2_000
 
 
 def _uses(report: object) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield the entries of a report; nothing of what a newer version may have written otherwise."""
+    """Yield the entries of a report. Entries in another form, of a newer version, are skipped."""
     for quota, callers in report.items() if isinstance(report, Mapping) else ():
         for caller, use in callers.items() if isinstance(callers, Mapping) else ():
             if isinstance(use, int | float) and use > 0:

@@ -1,4 +1,4 @@
-"""Turns events as the wire has them into Arrow record batches with one fixed schema."""
+"""Converts events from their JSON form to Arrow record batches with one fixed schema."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MORE = "_more"
-"""The column with a JSON object of what has no column: values of another type than the schema's, as an earlier version
-of the service may have written them, attributes that it had, and reserved keys such as `_violations`."""
+"""The column with a JSON object of all values without a column: values of another type than in the schema and other
+attributes, which an earlier version of the service may have written, and reserved keys such as `_violations`."""
 
 
 class HistoryColumns:
     """The columns of a history: `_id`, `_time`, the attributes, and `_more`."""
 
     def __init__(self, schema: Schema, select: Sequence[str] | None) -> None:
-        """`schema` is that of the caller; `select` are its attributes to show, in order; None: all."""
+        """`schema` is the one that the caller sees; `select` are the attributes to show, in order; None: all."""
         import pyarrow as pa
 
         from tidegate.model.arrow import write_schema

@@ -55,7 +55,7 @@ class Slice:
     is_last: bool
 
 
-class HistoryReader:
+class SpanReader:
     """Reads one span. Its methods block; they are called one after the other, in any thread."""
 
     def __init__(self, log: EventLog, span: HistorySpan, columns: HistoryColumns, writer: HistoryWriter) -> None:

@@ -14,7 +14,7 @@ from tidegate.errors import EndedSubscription, TidegateError
 from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.history.columns import HistoryColumns
-from tidegate.gateway.history.reader import HistoryReader, HistorySpan, Slice
+from tidegate.gateway.history.reader import HistorySpan, Slice, SpanReader
 from tidegate.gateway.history.writers import writer_of
 from tidegate.model import Schema
 
@@ -35,15 +35,15 @@ class HistoryResponse:
     async def respond(self) -> StreamingResponse:
         """Read the first slice, whose errors become problem documents, and return the response."""
         columns = HistoryColumns(self.schema, self.span.encoding.select)
-        reader = HistoryReader(self.gateway.log, self.span, columns, writer_of(self.media_type, columns.arrow))
+        reader = SpanReader(self.gateway.log, self.span, columns, writer_of(self.media_type, columns.arrow))
         self.view.meter.need_deliveries(self.view.caller, 1)
         first = await self._next(reader)
         return _Streamed(self._pieces(reader, first), media_type=self.media_type)
 
-    async def _next(self, reader: HistoryReader) -> Slice:
+    async def _next(self, reader: SpanReader) -> Slice:
         return await self.gateway.executors.heavy(self.view.caller, reader.next_slice, patient=True)
 
-    async def _pieces(self, reader: HistoryReader, piece: Slice) -> AsyncIterator[bytes]:
+    async def _pieces(self, reader: SpanReader, piece: Slice) -> AsyncIterator[bytes]:
         """Yield the response. Raises TidegateError if it can't be completed."""
         gateway, view, service = self.gateway, self.view, self.span.service
         tally = gateway.metrics.delivered(service, "history")
@@ -70,7 +70,7 @@ class HistoryResponse:
 
 
 class _Streamed(StreamingResponse):
-    """After an error the server closes the connection without the last chunk: the client sees what is missing."""
+    """After an error the server closes the connection without the last chunk, so the client notices the truncation."""
 
     async def stream_response(self, send: Send) -> None:
         try:

@@ -55,9 +55,7 @@ async def _events(
     begin: Annotated[
         str | None, Query(alias="from", description="now, beginning, a time, or 10m for ten minutes ago.")
     ] = None,
-    to: Annotated[
-        str | None, Query(description="History: events before this time, or 10m for ten minutes ago.")
-    ] = None,
+    to: Annotated[str | None, Query(description="History: events before this time; 10m is ten minutes ago.")] = None,
     select: Annotated[str | None, Query(description="Attributes, separated by commas.")] = None,
     format_: Annotated[
         str | None, Query(alias="format", description="cloudevents or plain; arrow or parquet for history.")
@@ -69,15 +67,10 @@ async def _events(
     idle: Annotated[str | None, Query(description="SSE: send an idle notice after this time without an event.")] = None,
     every: Annotated[str | None, Query(description="At most the latest event per key in this interval.")] = None,
     latest: Annotated[
-        str | None,
-        Query(
-            description="Of past events, only the newest per value of this attribute; "
-            "true: of the service's key attribute."
-        ),
+        str | None, Query(description="Of past events, only the newest per value of this attribute; true: of the key.")
     ] = None,
     key: Annotated[
-        str | None,
-        Query(description="The key attribute of `every`; by default that of the service."),
+        str | None, Query(description="The key attribute of `every`; by default that of the service.")
     ] = None,
 ) -> Any:
     view = gateway.view(request)
@@ -86,9 +79,8 @@ async def _events(
     if media_type is not None:
         unused = {"wait": wait, "idle": idle, "every": every, "latest": latest, "key": key}
         span = _HistoryRequest(name, cursor, begin, to, select, unused)
-        return await span.respond(
-            gateway, view, await filter_of(gateway.executors, view, filter_, param, name), media_type
-        )
+        matching = await filter_of(gateway.executors, view, filter_, param, name)
+        return await span.respond(gateway, view, matching, media_type)
     if to:
         raise bad_parameter("to", to, "format=arrow or format=parquet beside it: events as JSON have no end")
     is_stream = "text/event-stream" in request.headers.get("accept", "")

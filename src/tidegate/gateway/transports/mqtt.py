@@ -28,7 +28,7 @@ def make_transport(request: TransportRequest) -> MqttTransport:
 
 
 class MqttTransport(TopicTransport[MqttConnection]):
-    """Has one client per connection. After a failure the next attempt connects anew."""
+    """Has one client per connection. After a failure the next attempt connects again."""
 
     def __init__(self, connections: Mapping[str, OpenConnection[Any]]) -> None:
         super().__init__(MqttConnection, connections)

@@ -17,7 +17,7 @@ from tidegate.ingress.feeds.file_formats import FilePosition, FileRecord, Reader
 MIN_EXPANDED_BYTES = 1 << 30
 """Every compressed file may expand to this size."""
 MAX_EXPANSION = 250
-"""A larger file may expand to so many times its compressed size. CSV and JSON of sensors shrink 5 to 50 times."""
+"""The largest ratio of expanded to compressed size of a larger file. CSV and JSON of sensors have 5 to 50."""
 _CHUNK_BYTES = 128 << 10
 
 

@@ -74,7 +74,7 @@ class TimeConverter:
                 self._readers.append((path, _time_reader(time_format, zone_info)))
 
     def convert(self, raw: bytes) -> Decoded:
-        """Return an event with its times as text. Anything but a JSON object is returned as it is."""
+        """Return an event with its times as text. Anything but a JSON object is returned unchanged."""
         if not self._readers:
             return Decoded(raw)
         try:

@@ -27,7 +27,7 @@ MAX_EVENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was found out about a source."""
+    """The result of reading the first events of a source."""
 
     events: int
     """How many events were read."""

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SourceSample:
     """Events of a source, and the format that they have there."""
 
     events: tuple[Mapping[str, Any], ...]
@@ -41,7 +41,7 @@ class Sample:
     """True if all values are texts: the cells of CSV."""
 
 
-def sample_file(path: Path, limit: int, columns: tuple[str, ...] = ()) -> Sample:
+def sample_file(path: Path, limit: int, columns: tuple[str, ...] = ()) -> SourceSample:
     """Read the first events of a file. Raises SourceError."""
     plain, suffix = uncompressed_name(path)
     kind = FORMAT_BY_SUFFIX.get(plain.suffix.lower())
@@ -58,13 +58,13 @@ def sample_file(path: Path, limit: int, columns: tuple[str, ...] = ()) -> Sample
     return _sample(records, kind)
 
 
-def _sample(records: list[FileRecord], kind: str) -> Sample:
+def _sample(records: list[FileRecord], kind: str) -> SourceSample:
     events = []
     for record in records:
         event = None if record.reason is not None else _object(record.raw)
         if event is not None:
             events.append(event)
-    return Sample(tuple(events), kind, len(records) - len(events), kind == "csv")
+    return SourceSample(tuple(events), kind, len(records) - len(events), kind == "csv")
 
 
 def _object(raw: bytes) -> Mapping[str, Any] | None:
@@ -75,7 +75,7 @@ def _object(raw: bytes) -> Mapping[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def sample_messages(messages: list[bytes], limit: int, columns: tuple[str, ...] = ()) -> Sample:
+def sample_messages(messages: list[bytes], limit: int, columns: tuple[str, ...] = ()) -> SourceSample:
     """Find out the format of messages, and return their events. Raises SourceError if there are none."""
     if not messages:
         raise SourceError("no message came; wait longer with --wait, or name another topic")
