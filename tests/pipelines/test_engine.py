@@ -343,7 +343,7 @@ def test_service_with_on_violation_fail_reports_the_reason(world: MADE) -> None:
     here.append("a", [gps(1), gps(200)])
     until(lambda: job.failure() is not None, "the service to fail")
     assert job.failure() == (
-        "ConstraintViolated: a constraint is violated, and the service is told to fail: "
+        "ConstraintViolated: a constraint is violated, and on_violation is fail: "
         "speed: 200.0 violates speed < 100 in event a:0:67"
     )
 

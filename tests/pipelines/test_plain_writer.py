@@ -57,7 +57,7 @@ def test_each_verdict_goes_to_its_stream(tmp_path: Path) -> None:
 
 def test_rows_before_a_failure_are_written(tmp_path: Path) -> None:
     here = Written(tmp_path)
-    with pytest.raises(ConstraintViolated, match=r"told to fail: n: 5 violates n < 3 in event x$"):
+    with pytest.raises(ConstraintViolated, match=r"on_violation is fail: n: 5 violates n < 3 in event x$"):
         here.write({}, {"verdict": "fail", "revision": 1, "body": "n: 5 violates n < 3 in event x"}, {"revision": 2})
     assert len(here.records()) == 1
 

@@ -231,7 +231,7 @@ def test_largest_accepted_definitions_delay_no_other_caller(target: Target) -> N
         ("numbers of many digits", "there may be more problems; these are the first 100"),
         ("a YAML number of many digits", "expected a number of at most 400 characters, not 200,000"),
         ("a YAML list, too long", "expected at most 262,144 bytes of YAML, not 980,000; send long documents as JSON"),
-        ("a YAML list", "it has more than 50,000 tokens; send what is so long as JSON"),
+        ("a YAML list", "it has more than 50,000 tokens; send a document of this length as JSON"),
         ("YAML that nests by dashes", "it nests more than 100 deep"),
         ("YAML aliases", "it has more than 100000 values, aliases counted"),
     ],

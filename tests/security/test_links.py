@@ -344,4 +344,4 @@ def test_stranger_learns_neither_the_name_nor_the_links_of_a_broker(here: Victim
     here.call("DELETE", "/v1/links/city")
     assert {each["type"] for each in told} == {"refused"}
     texts = {each["detail"].replace("nobody", "city").replace("elsewhere", "here") for each in told}
-    assert texts == {"there is no link between 'city' and 'here' here, or the secret is another"}
+    assert texts == {"there is no link between 'city' and 'here' here, or the secrets differ"}

@@ -181,7 +181,7 @@ def test_incremental_aggregate_without_a_window_has_window_bounds() -> None:
         ("aggregate: {count: n, by: wheels, window: {length: 1s}}", "a single value; wheels is uint8[4]"),
         (
             "aggregate: {max: speed, min: level, window: {length: 1s}}",
-            "min of level and max of speed can't both give a whole event: name one, {min: {level: min_level}}",
+            "min of level and max of speed can't both return a whole event: name one, {min: {level: min_level}}",
         ),
         ("aggregate: {count: n, window: {length: 9 events}, emit: updates}", "emit: a window by count closes"),
         ("incremental: {count: n, emit: final}", "incremental.emit: without a window there is no end to wait for"),

@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
         scanner: Any = self
         self._count += 1
         if self._count > MAX_TOKENS:
-            raise _TooLargeError(f"it has more than {MAX_TOKENS:,} tokens; send what is so long as JSON")
+            raise _TooLargeError(f"it has more than {MAX_TOKENS:,} tokens; send a document of this length as JSON")
         if scanner.flow_level + len(scanner.indents) > MAX_DEPTH + 1:
             raise _TooLargeError(f"it nests more than {MAX_DEPTH} deep")
         yaml.SafeLoader.fetch_more_tokens(self)

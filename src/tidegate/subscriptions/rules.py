@@ -122,11 +122,11 @@ def _together(record: SubscriptionRecord) -> list[DefinitionProblem]:
     if record.params and not record.filter.strip():
         problems.append(DefinitionProblem("params", "expected no parameters, as there is no filter"))
     if record.key is not None and record.every_s is None:
-        problems.append(DefinitionProblem("key", "expected `every` beside it: a key tells apart what is conflated"))
-    if record.push_target is not None and record.idle_s is not None:
         problems.append(
-            DefinitionProblem("idle", "expected deliver `pull` beside it: a webhook is not told of idleness")
+            DefinitionProblem("key", "expected `every` with it: the latest event per key is sent in each interval")
         )
+    if record.push_target is not None and record.idle_s is not None:
+        problems.append(DefinitionProblem("idle", "expected deliver `pull` with it: a webhook gets no idle notices"))
     return problems
 
 

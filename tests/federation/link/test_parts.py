@@ -118,7 +118,7 @@ def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"),
 
 
 def test_both_ends_prove_their_identity() -> None:
-    stranger = "there is no link between 'a' and 'b' here, or the secret is another"
+    stranger = "there is no link between 'a' and 'b' here, or the secrets differ"
     assert shaken((SECRET, SECRET)) == ["None", "a"]
     assert shaken((SECRET, SECRET + "?")) == [f"b refuses the link: {stranger}", stranger]
     assert shaken((SECRET, None)) == [f"b refuses the link: {stranger}", stranger]
@@ -158,7 +158,7 @@ def test_replayed_proof_is_refused() -> None:
         )
         return [str(found)]
 
-    assert asyncio.run(run()) == ["there is no link between 'a' and 'b' here, or the secret is another"]
+    assert asyncio.run(run()) == ["there is no link between 'a' and 'b' here, or the secrets differ"]
 
 
 def record(n: int, generation: str = "g1") -> bytes:

@@ -120,7 +120,7 @@ NOW = int(time.time())
         ({"exp": None}, "it has no exp"),
         ({"exp": None, "aud": None}, "it has no aud, exp"),
         ({"exp": "never"}, "Claim 'exp' must be a NumericDate value"),
-        ({"exp": float("nan")}, "what it says is not JSON"),
+        ({"exp": float("nan")}, "its payload is not JSON"),
         ({"nbf": NOW + 40_000}, "The token is not yet valid"),
         ({"iat": NOW + 40_000}, "The token was issued in the future"),
         ({"iss": "https://evil.example.org"}, "iss: expected 'http://127.0.0.1:"),

@@ -126,7 +126,7 @@ def test_service_without_events_has_a_history_with_its_columns(http: httpx.Clien
         ({"format": "arrow", "to": "soon"}, "to: expected now, a moment such as 2026-01-01T00:00:00Z, or 10m"),
         ({"format": "arrow", "from": "1m", "to": "2m"}, "to: expected a moment that is not before from"),
         ({"format": "arrow", "filter": "sped > 1"}, "unknown field 'sped'"),
-        ({"to": "1m"}, "to: expected format=arrow or format=parquet beside it"),
+        ({"to": "1m"}, "to: expected format=arrow or format=parquet with it"),
         ({"format": "xml"}, "expected cloudevents or plain"),
     ],
 )

@@ -328,7 +328,7 @@ def test_conflation_sends_the_latest_event_of_each_interval(world: World, http: 
     ("params", "headers", "detail"),
     [
         ({"latest": "vdi"}, {}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
-        ({"key": "vid"}, SSE, "key: expected every beside it"),
+        ({"key": "vid"}, SSE, "key: expected every with it"),
         ({"key": "vdi", "every": "1s"}, SSE, "key: expected an attribute of the service: vid, speed, time, not 'vdi'"),
         ({"every": "often"}, SSE, "every: expected a length of time"),
     ],

@@ -312,13 +312,13 @@ def test_broker_without_the_secret_is_refused(tmp_path: Path) -> None:
 
         until(lambda: problem("city") not in ("", "None"), "it to be refused")
         assert problem("city") == (
-            "city refuses the link: there is no link between 'province' and 'city' here, or the secret is another"
+            "city refuses the link: there is no link between 'province' and 'city' here, or the secrets differ"
         )
         here.registry.add_link("port", there.url, SECRET)
         until(lambda: problem("port") not in ("", "None"), "it to be refused")
         # A stranger does not learn what the broker is called.
         assert problem("port") == (
-            "port refuses the link: there is no link between 'province' and 'port' here, or the secret is another"
+            "port refuses the link: there is no link between 'province' and 'port' here, or the secrets differ"
         )
         here.registry.add_link("moon", "http://127.0.0.1:9", SECRET)
         until(lambda: problem("moon") not in ("", "None"), "it to fail")

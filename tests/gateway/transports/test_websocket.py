@@ -610,7 +610,7 @@ def test_idle_notice_for_one_of_several_subscriptions(world: World) -> None:
     ("members", "detail"),
     [
         ({"latest": "vdi"}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
-        ({"key": "vid"}, "key: expected every beside it"),
+        ({"key": "vid"}, "key: expected every with it"),
         ({"every": True}, "every: expected a length of time such as 30s, not true"),
         ({"idle": "soon"}, "idle: expected a length of time from 0.01s to 86400s"),
         ({"subscription": "s", "filter": "speed > 1"}, "expected just cursor and latest beside subscription"),

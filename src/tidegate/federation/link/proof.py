@@ -33,7 +33,7 @@ _NONCE_BYTES = 24
 _MAX_MESSAGE_BYTES = 4096
 """Size of a message from an end that is not authenticated yet."""
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,128}")
-_UNAUTHENTICATED = "there is no link between {name!r} and {to!r} here, or the secret is another"
+_UNAUTHENTICATED = "there is no link between {name!r} and {to!r} here, or the secrets differ"
 """The same text in all cases, so that a stranger learns neither the broker's name nor its neighbours."""
 
 

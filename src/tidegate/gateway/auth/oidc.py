@@ -91,10 +91,10 @@ class Issuer:
             signed = jws.deserialize_compact(token, keys, registry=self._signatures)
             claims = orjson.loads(signed.payload)
         except (JoseError, ValueError) as error:
-            why = error.description if isinstance(error, JoseError) else "what it says is not JSON"
+            why = error.description if isinstance(error, JoseError) else "its payload is not JSON"
             raise _refused(why.rstrip(".") or "the signature is not the issuer's") from error
         if not isinstance(claims, dict):
-            raise _refused("what it says is not a JSON object")
+            raise _refused("its payload is not a JSON object")
         return claims
 
     def _check(self, claims: dict[str, Any]) -> None:

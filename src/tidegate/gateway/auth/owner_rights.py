@@ -14,7 +14,7 @@ from tidegate.model import timestamps
 from tidegate.registry import Key, Role
 from tidegate.subscriptions import SubscriptionRecord
 
-_OWNERLESS = "it was created while no keys were required, and belongs to nobody; an admin can adopt it"
+_OWNERLESS = "it was created while no keys were required, and has no owner; an admin can adopt it"
 
 
 class OwnerRights:

@@ -80,7 +80,7 @@ LINK_SCHEMAS: dict[str, Schema] = {
         {
             "name": TEXT,
             "asked": {**array(_ROUTE), "description": "What we ask the other broker for."},
-            "entries": {**array(_ROUTE), "description": "What it asks us for."},
+            "entries": {**array(_ROUTE), "description": "The filters that it requests from us."},
             "total": record({"asked": WHOLE, "entries": WHOLE}),
         }
     ),
@@ -104,7 +104,7 @@ LINK_SCHEMAS: dict[str, Schema] = {
         },
         optional=("transit", "public"),
         closed=True,
-        description="What is believed of a neighbour, in place of what was; without a field it stays.",
+        description="The new trust in a neighbour; absent fields are unchanged.",
     ),
     "PinnedKeys": _PINNED_KEYS,
     "KeySet": record(

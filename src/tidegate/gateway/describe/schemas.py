@@ -147,7 +147,7 @@ _SUBSCRIPTION = record(
             "description": "When it stops unless its owner, who has no API key, renews it.",
         },
         "connected": WHOLE,
-        "lag": or_null({**WHOLE, "description": "What it has yet to acknowledge, in the log's measure."}),
+        "lag": or_null({**WHOLE, "description": "Unacknowledged bytes or records, in the unit of the log."}),
         "delivered": {**WHOLE, "description": "Events that went out from this gateway."},
         "last_error": {
             **or_null(record({"at": MOMENT, "detail": TEXT})),
@@ -189,7 +189,7 @@ SCHEMAS: dict[str, Schema] = {
             "errors": _ERRORS,
         },
         optional=("errors",),
-        description="What is wrong, and where (RFC 9457).",
+        description="The problem and its place (RFC 9457).",
     ),
     "CloudEvent": _CLOUD_EVENT,
     "PlainEvent": {**ANY_OBJECT, "description": "The attributes of an event, with `_id` and `_time`."},
@@ -251,7 +251,7 @@ SCHEMAS: dict[str, Schema] = {
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RESULTS, "default": 20},
             "explain": {"type": "boolean", "default": False},
         },
-        description="What is looked for, see docs/spec/discovery.md.",
+        description="A search request; see docs/spec/discovery.md.",
     ),
     "Answer": record(
         {
@@ -383,7 +383,7 @@ SCHEMAS: dict[str, Schema] = {
             "version": {**TEXT, "description": "Of the gateway."},
             "has": {
                 **array({"enum": ["semantics", "links", "_status", "keys", "_audit"]}),
-                "description": "What is not everywhere, and this caller may ask for here.",
+                "description": "Optional features of this gateway that this caller may use.",
             },
         }
     ),
@@ -405,11 +405,11 @@ SCHEMAS: dict[str, Schema] = {
                         "behind": WHOLE,
                         "lag": WHOLE,
                         "durable": record({"count": WHOLE, "lag": WHOLE}),
-                        "failing": {**WHOLE, "description": "Durable ones that did not take what was sent last."},
+                        "failing": {**WHOLE, "description": "Durable ones whose last delivery failed."},
                         "disabled": {**WHOLE, "description": "Durable ones that get nothing until they are enabled."},
-                        "broken": {**array(TEXT), "description": "Metrics of which promises are not kept."},
+                        "broken": {**array(TEXT), "description": "Metrics whose promises are not kept."},
                         "delivered": COUNTS,
-                        "dispatch": {**COUNTS, "description": "Passes that took at most so many seconds."},
+                        "dispatch": {**COUNTS, "description": "Passes that took at most this number of seconds."},
                     }
                 )
             ),

@@ -96,7 +96,7 @@ def conflation(every_s: float | None, key: str | None, schema: Schema, default: 
     `default` is the key if `key` is None. An empty `key` conflates all events together.
     """
     if every_s is None and key:
-        raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
+        raise bad_parameter("key", key, "every with it: the latest event per key is sent in each interval")
     if key:
         need_attribute("key", key, schema)
     return every_s, default if key is None else key or None

@@ -31,7 +31,7 @@ async def _apply(
     request: Request,
     force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     prune: Annotated[bool, Query(description="Remove all that the files do not name.")] = False,
-    backfill: Annotated[bool, Query(description="Run what is new or changed over the history first.")] = False,
+    backfill: Annotated[bool, Query(description="Run new and changed services over the history first.")] = False,
     name: Annotated[str, Query(description="What problems call the file.")] = "<body>",
 ) -> dict[str, dict[str, int]]:
     body, caller = await request.body(), caller_of(request)

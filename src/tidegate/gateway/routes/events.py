@@ -82,7 +82,7 @@ async def _events(
         matching = await filter_of(gateway.executors, view, filter_, param, name)
         return await span.respond(gateway, view, matching, media_type)
     if to:
-        raise bad_parameter("to", to, "format=arrow or format=parquet beside it: events as JSON have no end")
+        raise bad_parameter("to", to, "format=arrow or format=parquet with it: events as JSON have no end")
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
     latest_by = parameters.latest(latest, schema, view.key(name))

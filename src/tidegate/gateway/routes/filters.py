@@ -54,7 +54,7 @@ async def _explain(
     return Response(orjson.dumps(answer, default=str), media_type="application/json")
 
 
-@router.get("/services/{name}/backtest", summary="What a filter would have matched lately, and what was there")
+@router.get("/services/{name}/backtest", summary="Past events that a filter matches, compared with all past events")
 async def _backtest(
     gateway: Serving,
     request: Request,

@@ -55,7 +55,10 @@ async def _create(gateway: Serving, request: Request) -> dict[str, Any]:
     return {**_describe(gateway, key), "secret": secret}
 
 
-@router.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
+@router.post(
+    "/keys/{id}/rotate",
+    summary="Rotate the secret of a key; the new one is shown once, the old one stays valid for a while",
+)
 async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     _need_known(caller_of(request))
     body = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
@@ -102,8 +105,8 @@ def _need_known(caller: Caller) -> None:
     _need_operator(caller)
     if caller.id is None:
         detail = (
-            "this gateway requires no keys, so nobody knows who asks; manage keys on its machine with tidegate keys "
-            "create|rotate|revoke --data FOLDER, or set access: {required: true} in its profile"
+            "this gateway requires no keys, so it does not know its callers; manage keys on its machine with tidegate "
+            "keys create|rotate|revoke --data FOLDER, or set access: {required: true} in its profile"
         )
         raise forbidden(detail)
 

@@ -97,7 +97,7 @@ async def _link(gateway: Serving, broker: str) -> dict[str, Any]:
     return _described(gateway, _neighbour(gateway, broker))
 
 
-@router.patch("/links/{broker}", summary="Change what is believed of a neighbour")
+@router.patch("/links/{broker}", summary="Change the trust in a neighbour")
 async def _change(gateway: Serving, broker: str, request: Request) -> dict[str, Any]:
     changes = _entries(await json_of(request), _CHANGES)
     lists = {name: _names(changes.get(name), name) for name in _CHANGES}

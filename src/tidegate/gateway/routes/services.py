@@ -76,7 +76,7 @@ async def _delete(
     gateway: Serving,
     request: Request,
     name: str,
-    force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False,
+    force: Annotated[bool, Query(description="Also if it has subscribers.")] = False,
 ) -> None:
     gateway.service(name)
     remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)

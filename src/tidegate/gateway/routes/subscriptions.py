@@ -114,7 +114,10 @@ async def _of_service(gateway: Serving, request: Request, name: str) -> dict[str
 async def _all(
     gateway: Serving,
     request: Request,
-    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_LISTED, description="The newest so many.")] = 100,
+    limit: Annotated[
+        int,
+        Query(alias="max", ge=1, le=MAX_LISTED, description="The largest number of subscriptions, the newest first."),
+    ] = 100,
 ) -> Response:
     await gateway.durable.measure(LAG_CACHE_S)
     caller = caller_of(request)
@@ -235,7 +238,7 @@ async def _events(
     return Response(got.to_json(), media_type="application/json")
 
 
-@router.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
+@router.post("/subscriptions/{id}/ack", summary="Acknowledge received events; stored when this answers")
 async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     body = await document(request)
     if not isinstance(body, Mapping) or set(body) != {"cursor"} or not isinstance(body["cursor"], str):

@@ -29,7 +29,7 @@ class ConstraintViolated(Exception):  # noqa: N818 - the name that the connector
     """A constraint was violated in a service with `on_violation: fail`."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"a constraint is violated, and the service is told to fail: {reason}")
+        super().__init__(f"a constraint is violated, and on_violation is fail: {reason}")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Custom:
 
 def _read(spot: Spot) -> Custom:
     settings = spot.entries(
-        ("function", "schema", "event_time", "options", "by", "window"), "a function and the schema of what it gives"
+        ("function", "schema", "event_time", "options", "by", "window"), "a function and the schema of its result"
     )
     function = required_setting(settings, "function", spot)
     name = function.text(_FUNCTION)

@@ -46,7 +46,7 @@ def _read(spot: Spot) -> Sort:
     limit = settings["limit"].whole("a number of events, 1 or more", 1) if "limit" in settings else None
     window = read_fixed_window(required_setting(settings, "window", spot))
     if limit is None and "per" in settings:
-        settings["per"].report("per groups the events that limit counts: expected a limit beside it, such as limit: 5")
+        settings["per"].report("per groups the events that limit counts: expected a limit with it, such as limit: 5")
     return Sort(tuple(map(_read_key, keys)), window, limit, read_names(settings.get("per")))
 
 

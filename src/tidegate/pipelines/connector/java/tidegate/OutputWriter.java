@@ -156,7 +156,7 @@ abstract class OutputWriter extends ForeachWriter<Row> {
     private static final long serialVersionUID = 1L;
 
     ConstraintViolated(String reason) {
-      super("a constraint is violated, and the service is told to fail: " + reason);
+      super("a constraint is violated, and on_violation is fail: " + reason);
     }
   }
 }
