@@ -88,6 +88,18 @@ def test_services_with_problems_are_first(page: Any, city: City) -> None:
     page.locator(".troubles li").first.wait_for(state="detached")
 
 
+def test_failed_source_needs_attention(page: Any, city: City) -> None:
+    told: dict[str, Any] = {"kind": "source", "state": "restarting", "error": "the broker plant is away"}
+    city.tell_running("gps_taxi", **told)
+    try:
+        opened(page, city, "")
+        see(page, "its source has failed", ".troubles")
+        see(page, "the broker plant is away", ".troubles")
+    finally:
+        city.tell_running("gps_taxi", kind="source", state="ended", error=None)
+    page.locator(".troubles li", has_text="source").first.wait_for(state="detached")
+
+
 def test_broken_promises_and_subscriptions_that_get_nothing_need_attention(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     for n in range(2):

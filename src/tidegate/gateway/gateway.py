@@ -268,6 +268,10 @@ class Gateway:
         """Return the state of a service; `silent` if its runner stopped reporting without saying that it stops."""
         return self.statuses.state(name, can_report="log" not in self.outages.problems)
 
+    def source_state(self, stream: str) -> str:
+        """Return the state of a raw stream's source; `silent` if its runner is dead."""
+        return self.statuses.source_state(stream, can_report="log" not in self.outages.problems)
+
     def view(self, request: HTTPConnection) -> View:
         """Return what the caller of a request sees."""
         return View(self.policies, self.meter, caller_of(request))

@@ -1,4 +1,4 @@
-"""What the stream `_status` says of each service, and whether its runner still reports."""
+"""What the stream `_status` says of each service and source, and whether its runner still reports."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class ServiceStatuses:
     def __init__(self, log: EventLog, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         self.newest: dict[str, dict[str, Any]] = {}
         """The newest event of `_status` for each service."""
+        self.sources: dict[str, dict[str, Any]] = {}
+        """The newest event of `_status` for the source of each raw stream, also of streams that were removed."""
         self._log, self._on_status = log, on_status
         self._written_at: dict[str, float] = {}
-        """When that event was written, as `time.monotonic`."""
+        """When the newest event of each service and source was written, as `time.monotonic`."""
         self._log_back_at = 0.0
         self._cursor: Cursor | None = None
         self._lock = threading.Lock()
@@ -65,9 +67,10 @@ class ServiceStatuses:
 
     def _add(self, status: Mapping[str, Any], *, is_old: bool) -> None:
         name = status["service"]
-        if status.get("kind", "service") != "service":
-            return  # it is about the source of a raw stream
         self._written_at[name] = time.monotonic() - (_age_s(status) if is_old else 0.0)
+        if status.get("kind", "service") != "service":  # it is about the source of a raw stream
+            self.sources[name] = dict(status)
+            return
         self.newest[name] = dict(status)
         self._on_status(status)
 
@@ -80,10 +83,16 @@ class ServiceStatuses:
 
         `can_report`: False if the log does not answer at the moment; then no runner is silent.
         """
-        status = self.newest.get(name)
+        return self._state(name, self.newest.get(name), can_report=can_report)
+
+    def source_state(self, stream: str, *, can_report: bool) -> str:
+        """Return the state of the source of a raw stream, as `state` does."""
+        return self._state(stream, self.sources.get(stream), can_report=can_report)
+
+    def _state(self, name: str, status: Mapping[str, Any] | None, *, can_report: bool) -> str:
         if status is None:
             return "never ran"
-        if status["state"] == "stopped" or not can_report:
+        if status["state"] in ("stopped", "ended") or not can_report:
             return str(status["state"])
         reported_at = max(self._written_at[name], self._log_back_at)
         return "silent" if time.monotonic() - reported_at > SILENT_AFTER_S else str(status["state"])

@@ -172,3 +172,36 @@ def test_subscriptions_of_others_are_not_listed(tmp_path: Path) -> None:
         seen = http.get("/v1/subscriptions", headers=as_(http, provider)).json()["subscriptions"]
         assert [each["mine"] for each in seen] == [False], "and may not change them"
         assert http.get("/v1/subscriptions").status_code == 401
+
+
+def test_overview_and_metrics_show_sources(tmp_path: Path) -> None:
+    world = World(tmp_path, PUBLIC)
+    world.needs_keys = True
+    keys = {role: world.registry.create_key(role, role)[1] for role in ("consumer", "provider", "admin")}
+    with world.running(), world.client() as http:
+
+        def taxi(role: str) -> Any:
+            overview = http.get("/v1/overview", headers=as_(http, keys[role])).raise_for_status().json()
+            return overview["streams"][0]["status"]
+
+        assert taxi("provider") is None, "no source has run"
+        told: dict[str, Any] = {
+            "kind": "source",
+            "error": "can't reach the MQTT broker plant:1883",
+            "written_per_s": 1.5,
+        }
+        world.tell_running("taxi", state="restarting", written=7, quarantined=2, restarts=3, **told)
+        until(lambda: taxi("provider") is not None, "the status")
+        counts = {"state": "restarting", "events_per_s": 1.5, "events": 7, "refused": 2, "restarts": 3}
+        assert taxi("provider") == {**counts, "error": told["error"]}
+        assert taxi("consumer") == {**counts, "error": "the source failed; providers see why"}
+        shown = http.get("/metrics", headers=as_(http, keys["admin"])).text
+        for line in ("running", "events_total", "refused_total", "restarts_total"):
+            assert f'tidegate_source_{line}{{stream="taxi"}} ' in shown
+        assert 'tidegate_source_running{stream="taxi"} 0.0' in shown
+        assert 'tidegate_service_running{service="taxi"}' not in shown
+        world.tell_running("taxi", kind="source", error=None)
+        until(lambda: taxi("consumer")["state"] == "running", "the source to run")
+        world.tell_running("taxi", kind="source", ago_s=60)
+    with world.running(), world.client() as http:
+        until(lambda: taxi("consumer")["state"] == "silent", "the runner to be dead")

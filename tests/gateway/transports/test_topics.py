@@ -13,11 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tests.gateway.running import World
 from tests.ingress.feeds import mosquitto
 from tests.ingress.feeds.mosquitto import Mosquitto
 from tests.polling import until
+from tidegate.cli.main import app
 from tidegate.cli.profile.connections import read_connections
 from tidegate.errors import EnvironmentProblem
 from tidegate.gateway.gateway import Gateway
@@ -98,6 +100,8 @@ def test_each_event_comes_to_mqtt_however_often_broker_and_gateway_die(tmp_path:
             assert answer.status_code == 201, answer.text
             shown = {"connection": "plant", "topic": "city/fast", "retain": False, "batch": 100}
             assert answer.json()["deliver"] == {"mqtt": shown}
+            listed = CliRunner().invoke(app, ["subscriptions", "list", "--url", world.url], catch_exceptions=False)
+            assert "mqtt plant/city/fast" in listed.stdout
             until(lambda: len(found) >= 500, "the first events", HOW_LONG_S)
             broker.end()  # not killed: it would forget the listener
             world.append(300)

@@ -285,6 +285,8 @@ def _delivery(subscription: dict[str, Any]) -> str:
     if isinstance(deliver, str):
         return deliver
     kind, target = next(iter(deliver.items()))
+    if "topic" in target:
+        return f"{kind} {target['connection']}/{target['topic']}"
     return str(target.get("url", kind))
 
 

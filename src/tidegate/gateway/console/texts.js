@@ -44,7 +44,7 @@ export const t = {
   roles: { consumer: "consumer", provider: "provider", admin: "admin" },
   states: { running: "running", starting: "starting", restarting: "restarting", stopped: "stopped", lost: "silent", never: "never ran" },
   modes: { "real-time": "real time", "micro-batch": "micro-batches" },
-  ways: { sse: "SSE", websocket: "WebSocket", webhook: "webhook", poll: "poll", other: "other" },
+  ways: { sse: "SSE", websocket: "WebSocket", webhook: "webhook", kafka: "Kafka", mqtt: "MQTT", poll: "poll", history: "history", other: "other" },
   spans: { "1m": "last minute", "5m": "last 5 minutes", "15m": "last 15 minutes", "1h": "last hour", beginning: "all retained events" },
   metrics: [
     ["latency", "Latency", (seconds) => ms(seconds * 1000)],
@@ -59,6 +59,7 @@ export const t = {
     state: (state) => state,
     silent: () => "sends no status",
     error: () => "has failed",
+    source: (state) => (state === "silent" ? "its source sends no status" : "its source has failed"),
     missed: (bytes) => `missed ${size(bytes)} of its inputs`,
     behind: (n) => `${plural(n, "subscriber")} behind`,
     refusing: (per_s) => `refuses ${rate(per_s)}`,

@@ -119,6 +119,16 @@ _SELECTION = optional_record(
     }
 )
 _WEBHOOK = _shown(Webhook)
+_SOURCE_STATUS = record(
+    {
+        "state": TEXT,
+        "error": or_null(TEXT),
+        "events_per_s": or_null({"type": "number"}),
+        "events": or_null(WHOLE),
+        "refused": or_null(WHOLE),
+        "restarts": or_null(WHOLE),
+    }
+)
 _SUBSCRIPTION = record(
     {
         "id": TEXT,
@@ -390,7 +400,9 @@ SCHEMAS: dict[str, Schema] = {
     "Overview": record(
         {
             "at": MOMENT,
-            "streams": array(record({"name": TEXT, "source": TEXT, "description": TEXT})),
+            "streams": array(
+                record({"name": TEXT, "source": TEXT, "description": TEXT, "status": or_null(_SOURCE_STATUS)})
+            ),
             "services": array(
                 record(
                     {

@@ -28,8 +28,10 @@ LAG_CACHE_S = 2.0
 CACHE_S = 1.0
 """How long one count serves all callers."""
 
-_Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
-"""The streams and services that a caller sees, and the services whose pipeline they see."""
+MASKED_SOURCE_ERROR = "the source failed; providers see why"
+
+_Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str], bool]
+"""The streams and services that a caller sees, the services whose pipeline they see, and if they see sources."""
 
 
 router = APIRouter(prefix="/v1", tags=["overview"])
@@ -58,7 +60,8 @@ async def _overview(gateway: Serving, request: Request) -> Response:
     services, caller = gateway.services, caller_of(request)
     transparent = frozenset(name for name in seen if is_transparent(gateway, caller, services[name]))
     return Response(
-        await request.app.state.overview.newest((streams, seen, transparent)), media_type="application/json"
+        await request.app.state.overview.newest((streams, seen, transparent, caller.may("define"))),
+        media_type="application/json",
     )
 
 
@@ -130,12 +133,12 @@ def _answer(
     known: Mapping[str, Service],
     remotes: Mapping[str, Remote],
 ) -> bytes:
-    streams, services, transparent = seen
+    streams, services, transparent, sees_sources = seen
     raw = gateway.definitions.streams  # streams that were removed meanwhile are left out
     return orjson.dumps(
         {
             "at": counted.at,
-            "streams": [_stream(name, raw[name]) for name in streams if name in raw],
+            "streams": [_stream(gateway, name, raw[name], sees_sources) for name in streams if name in raw],
             "services": [
                 _service(gateway, name, known[name], counted, remotes.get(name), transparent=name in transparent)
                 for name in services
@@ -145,11 +148,32 @@ def _answer(
     )
 
 
-def _stream(name: str, stream: Stream) -> dict[str, Any]:
+def _stream(gateway: Gateway, name: str, stream: Stream, sees_source: bool) -> dict[str, Any]:
     document = to_dict(stream)
     source = document.get("source") or "http"
     kind = source if isinstance(source, str) else next(iter(source))
-    return {"name": name, "source": kind, "description": document.get("description", "")}
+    return {
+        "name": name,
+        "source": kind,
+        "description": document.get("description", ""),
+        "status": _source_status(gateway, name, sees_source),
+    }
+
+
+def _source_status(gateway: Gateway, stream: str, sees_source: bool) -> dict[str, Any] | None:
+    """Return how the source of a stream does; None if it has none, or none has run. Its error may name hosts."""
+    status = gateway.statuses.sources.get(stream)
+    if status is None:
+        return None
+    error = status.get("error")
+    return {
+        "state": gateway.source_state(stream),
+        "error": error if error is None or sees_source else MASKED_SOURCE_ERROR,
+        "events_per_s": status.get("written_per_s"),
+        "events": status.get("written"),
+        "refused": status.get("quarantined"),
+        "restarts": status.get("restarts"),
+    }
 
 
 def _service(

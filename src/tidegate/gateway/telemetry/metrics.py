@@ -137,6 +137,7 @@ class _GatewayCollector:
         yield from self._lags()
         yield from self._share()
         yield from self._services()
+        yield from self._sources()
         yield self._dependencies()
         yield from self._links()
         yield from self._filtering()
@@ -302,6 +303,22 @@ class _GatewayCollector:
                 if status.get(key) is not None:
                     gauge.add_metric([name], status[key])
         return running, latency, engine, processing, lag, restarts, *states.values(), *counts.values()
+
+    def _sources(self) -> Iterable[Metric]:
+        running = GaugeMetricFamily("tidegate_source_running", "1 while a source is read.", labels=["stream"])
+        events = CounterMetricFamily("tidegate_source_events", "Events appended from a source.", labels=["stream"])
+        refused = CounterMetricFamily(
+            "tidegate_source_refused", "Records of a source in quarantine.", labels=["stream"]
+        )
+        restarts = CounterMetricFamily("tidegate_source_restarts", "Restarts after failures.", labels=["stream"])
+        known = self._gateway.definitions.streams
+        for name, status in list(self._gateway.statuses.sources.items()):
+            if name in known:
+                running.add_metric([name], float(self._gateway.source_state(name) in ("running", "ended")))
+                events.add_metric([name], status.get("written") or 0)
+                refused.add_metric([name], status.get("quarantined") or 0)
+                restarts.add_metric([name], status.get("restarts") or 0)
+        return running, events, refused, restarts
 
     def _dependencies(self) -> Metric:
         up = GaugeMetricFamily(

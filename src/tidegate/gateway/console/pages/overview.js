@@ -40,7 +40,9 @@ export function show({ into, me, signal }) {
   const draw = ({ overview }) => {
     if (overview === null) return;
     const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || byName(a.name, b.name));
-    const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
+    const sources = overview.streams.filter((stream) => ["restarting", "silent"].includes(stream.status?.state));
+    const failed = sources.map((stream) => ({ stream, service: stream, trouble: { what: "source", kind: "bad", value: stream.status.state, more: stream.status.error } }));
+    const wrong = [...failed, ...services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })))];
     figures.update(overview);
     keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what} ${trouble.what === "broken" ? trouble.value : ""}`, (each) => troubleRow(each, me));
     well.hidden = wrong.length > 0 || !services.length;
@@ -80,13 +82,14 @@ function tiles() {
   };
 }
 
-function troubleRow({ service, trouble }, me) {
+function troubleRow({ service, trouble, stream }, me) {
   const what = h("span");
   const more = h("small", { class: "dim" });
   const mark = h("i", { class: "dot", "aria-hidden": "true" });
   const path = encodeURIComponent(service.name);
   const where = { refusing: me.role !== "consumer" && [`#/quarantine/services/${path}`, t.nav.quarantine], failing: [`#/subscriptions?service=${path}`, t.nav.subscriptions], disabled: [`#/subscriptions?service=${path}`, t.nav.subscriptions] }[trouble.what];
-  const node = h("li", {}, mark, h("a", { href: to(service.name), text: service.name }), what, more, where ? h("a", { href: where[0], text: where[1] }) : null);
+  const name = stream ? h("b", { text: stream.name }) : h("a", { href: to(service.name), text: service.name });
+  const node = h("li", {}, mark, name, what, more, where ? h("a", { href: where[0], text: where[1] }) : null);
   return {
     node,
     update({ trouble: now }) {

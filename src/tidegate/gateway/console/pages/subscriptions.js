@@ -36,6 +36,11 @@ class Rates {
   }
 }
 
+/** Return where a subscription is delivered: a URL or a topic; undefined if consumers fetch its events. */
+const address = ({ deliver }) => {
+  const target = Object.values(deliver === "pull" ? {} : deliver)[0];
+  return target?.url ?? (target?.topic ? `${mode({ deliver })} ${target.connection}/${target.topic}` : undefined);
+};
 const mode = ({ deliver }) => (deliver === "pull" ? t.subscription.pull : t.ways[Object.keys(deliver)[0]] ?? Object.keys(deliver)[0]);
 const isWell = (each) => each.state === "active" && !each.attempts;
 
@@ -158,7 +163,7 @@ async function one({ into, parts, signal }) {
     enable.hidden = record.state === "active";
     const flow = rates.of(record);
     spark.update([flow.kept]);
-    say(facts.mode, record.deliver?.webhook?.url ?? mode(record));
+    say(facts.mode, address(record) ?? mode(record));
     say(facts.lag, record.lag === null || record.lag === undefined ? "–" : size(record.lag));
     say(facts.rate, rate(flow.now));
     say(facts.delivered, t.subscription.delivered(count(record.delivered)));
