@@ -38,8 +38,20 @@ class KafkaConnection:
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
 
-FeedConnection = MqttConnection | KafkaConnection
-ConnectionType = TypeVar("ConnectionType", MqttConnection, KafkaConnection)
+@dataclass(frozen=True, slots=True)
+class HttpConnection:
+    """An HTTP server."""
+
+    kind: ClassVar[str] = "poll"
+
+    url: str
+    """The URL that the paths of sources are below."""
+    token: Secret | None = field(default=None, repr=False)
+    """Sent as `Authorization: Bearer`."""
+
+
+FeedConnection = MqttConnection | KafkaConnection | HttpConnection
+ConnectionType = TypeVar("ConnectionType", MqttConnection, KafkaConnection, HttpConnection)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tidegate.services.sources.files import Files as Files
 from tidegate.services.sources.http import Http as Http
 from tidegate.services.sources.kafka import Kafka as Kafka
 from tidegate.services.sources.mqtt import Mqtt as Mqtt
+from tidegate.services.sources.poll import Poll as Poll
 from tidegate.services.sources.registry import Source as Source
 
 OnViolation = Literal["quarantine", "drop", "flag", "fail"]

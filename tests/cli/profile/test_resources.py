@@ -76,11 +76,11 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         ("roots: [{path: /srv, for: []}]", "roots[0].for: expected names of keys, subjects of tokens, or role:NAME"),
         ("connections: [a]", "connections: expected connections by name, such as {plant: {mqtt: {...}}}"),
         ("connections: {'a b': {}}", "connections: expected a name of letters, digits, _ . and -"),
-        ("connections: {a: 7}", "connections.a: expected a map with jdbc, mqtt, kafka, for"),
+        ("connections: {a: 7}", "connections.a: expected a map with jdbc, mqtt, kafka, poll, for"),
         ("connections: {a: {mqt: {}}}", "connections.a: unknown key 'mqt'; did you mean 'mqtt'?"),
         (
             "connections: {a: {for: [b]}}",
-            "connections.a: expected one of jdbc, mqtt, kafka, as in {mqtt: {broker: ...}}",
+            "connections.a: expected one of jdbc, mqtt, kafka, poll, as in {mqtt: {broker: ...}}",
         ),
         (
             "connections: {a: {mqtt: {broker: h}, kafka: {brokers: h}}}",

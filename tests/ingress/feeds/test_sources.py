@@ -14,9 +14,9 @@ from tidegate.ingress.feeds.sources import SOURCES, Library, SourceKind, has_fee
 from tidegate.ingress.raw_streams import RawStreamWriter
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
-from tidegate.services.definitions import Demo, Files, Http, Kafka, Mqtt, Source, Stream
+from tidegate.services.definitions import Demo, Files, Http, Kafka, Mqtt, Poll, Source, Stream
 
-EXAMPLES: tuple[Source, ...] = (Demo("gps"), Files("x.csv"), Mqtt("a"), Kafka("t"))
+EXAMPLES: tuple[Source, ...] = (Demo("gps"), Files("x.csv"), Mqtt("a"), Kafka("t"), Poll("http://x/"))
 
 
 def test_every_source_but_http_is_registered_once() -> None:

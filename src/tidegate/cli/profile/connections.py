@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tidegate.cli.profile.entries import read_entries
 from tidegate.cli.profile.roots import read_audience
 from tidegate.cli.profile.secret_reference import SecretReference, read_secret
 from tidegate.errors import EnvironmentProblem
-from tidegate.ingress.connections import KafkaConnection, MqttConnection
+from tidegate.ingress.connections import HttpConnection, KafkaConnection, MqttConnection
 from tidegate.logs.kafka_security import MECHANISMS, KafkaSecurity, Sasl, Tls
 from tidegate.pipelines.resources import Connection, JdbcConnection
 from tidegate.services.operators.custom import FUNCTION_NAME
@@ -165,4 +166,18 @@ def read_kafka_security(entries: Mapping[str, Any], where: str, folder: Path) ->
     return KafkaSecurity(Sasl(mechanism, reader.text(sasl, "username", "the name of a user"), password), tls)
 
 
-_READERS: dict[ConnectionKind, Callable[[Any, _Reader], Connection]] = {"jdbc": _jdbc, "mqtt": _mqtt, "kafka": _kafka}
+def _poll(document: Any, reader: _Reader) -> Connection:
+    entries = reader.entries(document, ("url", "token"))
+    url = reader.text(entries, "url", "a URL such as https://example.com/v1")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        raise EnvironmentProblem(f"{reader.where}.url: expected a URL such as https://example.com/v1")
+    return HttpConnection(url, reader.secret(entries, "token"))
+
+
+_READERS: dict[ConnectionKind, Callable[[Any, _Reader], Connection]] = {
+    "jdbc": _jdbc,
+    "mqtt": _mqtt,
+    "kafka": _kafka,
+    "poll": _poll,
+}

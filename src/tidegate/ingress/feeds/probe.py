@@ -12,14 +12,15 @@ from threading import Event
 import orjson
 
 from tidegate.errors import SourceError
-from tidegate.ingress.connections import FeedResources, KafkaConnection, MqttConnection
+from tidegate.ingress.connections import FeedResources, HttpConnection, KafkaConnection, MqttConnection
 from tidegate.ingress.feeds.compression import compressed_reader, uncompressed_name
 from tidegate.ingress.feeds.file_formats import FORMAT_BY_SUFFIX, READERS, FilePosition, RecordShape
 from tidegate.ingress.feeds.payloads import Decoded, PayloadDecoder, TimeConverter
+from tidegate.ingress.feeds.poll import Endpoint, events_of
 from tidegate.ingress.feeds.sample import sample_kafka, sample_mqtt
 from tidegate.model import Schema, events
 from tidegate.model.schema import RESERVED
-from tidegate.services.definitions import Files, Kafka, Mqtt, Stream
+from tidegate.services.definitions import Files, Kafka, Mqtt, Poll, Stream
 
 MAX_EVENTS = 100
 """Events that are compared with the schema."""
@@ -53,6 +54,10 @@ def probe(stream: Stream, resources: FeedResources, env: Mapping[str, str], wait
             decoded = _decoded(messages, PayloadDecoder(stream.schema, source, source.format))
         case Mqtt() as source:
             decoded = _from_mqtt(source, stream.schema, resources, env, wait_s)
+        case Poll() as source:
+            http = None if source.connection is None else resources.connection(source.connection, HttpConnection)
+            body = Endpoint(source, http).get(Event())
+            decoded = iter(events_of(body or b"", source, PayloadDecoder(stream.schema, source, source.format)))
         case _:
             return None
     reasons = [_unfit_reason(event, stream.schema) for event in islice(decoded, MAX_EVENTS)]

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from tidegate.errors import MissingDependency, SourceError
 from tidegate.ingress.feeds.feed import Feed, FeedRequest
-from tidegate.services.definitions import Demo, Files, Http, Kafka, Mqtt, Source
+from tidegate.services.definitions import Demo, Files, Http, Kafka, Mqtt, Poll, Source
 
 FeedFactory = Callable[[FeedRequest], Feed]
 """Builds a feed. Does no I/O. Raises SourceError for settings that can't work."""
@@ -51,6 +51,7 @@ SOURCES = (
     SourceKind(Demo, "tidegate.ingress.feeds.demo"),
     SourceKind(Files, "tidegate.ingress.feeds.files"),
     SourceKind(Mqtt, "tidegate.ingress.feeds.mqtt", Library("paho", "paho-mqtt", "mqtt")),
+    SourceKind(Poll, "tidegate.ingress.feeds.poll"),
     SourceKind(Kafka, "tidegate.ingress.feeds.kafka", Library("confluent_kafka", "confluent-kafka", "kafka")),
 )
 """Every source with a feed. `Http` has none: producers send events to the gateway."""

@@ -9,11 +9,11 @@ from typing import Any
 from tidegate.errors import did_you_mean
 from tidegate.model import Schema
 from tidegate.services.findings import Path, Spot
-from tidegate.services.sources import demo, files, http, kafka, mqtt
+from tidegate.services.sources import demo, files, http, kafka, mqtt, poll
 from tidegate.services.sources.declaration import ConnectionKind, SourceDeclaration
 from tidegate.services.sources.event_format import EPOCHS, OTHERS, EventFormat, times_document, timestamp_paths
 
-Source = http.Http | demo.Demo | files.Files | kafka.Kafka | mqtt.Mqtt
+Source = http.Http | demo.Demo | files.Files | kafka.Kafka | mqtt.Mqtt | poll.Poll
 
 DECLARATIONS: tuple[SourceDeclaration[Any], ...] = (
     http.DECLARATION,
@@ -21,6 +21,7 @@ DECLARATIONS: tuple[SourceDeclaration[Any], ...] = (
     files.DECLARATION,
     kafka.DECLARATION,
     mqtt.DECLARATION,
+    poll.DECLARATION,
 )
 _BY_NAME = {declaration.name: declaration for declaration in DECLARATIONS}
 _BY_TYPE = {declaration.type: declaration for declaration in DECLARATIONS}
