@@ -181,9 +181,10 @@ def add_whole_event(
         if aggregation.name is None and aggregation.function in ("min", "max")
     ]
     for extra in wholes[1:]:
+        one, other = (f"{whole.function} of {whole.attribute}" for whole in (extra, wholes[0]))
         spot.at(extra.function, None).report(
-            f"{extra.function} of {extra.attribute} and {wholes[0].function} of {wholes[0].attribute} can't both give "
-            f"a whole event: name one, {{{extra.function}: {{{extra.attribute}: {extra.function}_{extra.attribute}}}}}"
+            f"{one} and {other} can't both return a whole event: name one, "
+            f"{{{extra.function}: {{{extra.attribute}: {extra.function}_{extra.attribute}}}}}"
         )
     if wholes:
         extreme = attribute(wholes[0].attribute or "", schema, spot.at(wholes[0].function, None))
