@@ -209,6 +209,24 @@ def test_events_that_expire_while_they_are_read_are_an_error(tmp_path: Path) -> 
     log.close()
 
 
+def test_records_that_a_power_failure_lost_are_left_out(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps", ["0"])
+    log.append("gps", "0", [event(n) for n in range(100)])
+    log.close()
+    (segment,) = (tmp_path / "gps" / "0").glob("*.log")
+    segment.write_bytes(segment.read_bytes()[:2_000])
+    log = SegmentLog(tmp_path)
+    log.append("gps", "0", [event(n) for n in range(100, 200)])
+    columns = HistoryColumns(Schema({"vid": "string"}), None)
+    span = HistorySpan("gps", Start(beginning=True), None, None, Encoding("plain"))
+    slices = _read_all(SpanReader(log, span, columns, writer_of(ARROW, columns.arrow)))
+    ids = table(b"".join(piece.data for piece in slices)).column("_id").to_pylist()
+    assert ids[-100:] == [f"e{n}" for n in range(100, 200)]
+    assert 0 < len(ids) - 100 < 20
+    log.close()
+
+
 def _read_all(history: SpanReader) -> list[Slice]:
     slices = [history.next_slice()]
     while not slices[-1].is_last:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tidegate.filters import Filter
 from tidegate.gateway.history.columns import HistoryColumns
 from tidegate.gateway.history.writers import HistoryWriter
 from tidegate.logs import Cursor, EventLog
+from tidegate.logs.log import Gap
 from tidegate.model import timestamps
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class SpanReader:
         size = 0
         while not reaches(self._position, self._end):
             batch = Batch(self._span.service, self._position, self._log.read(self._span.service, self._position, READ))
-            if batch.gaps:
+            if self._has_expired(batch.gaps):
                 raise LogError(f"events of {self._span.service!r} expired while they were read; ask again")
             if not batch.records:
                 break
@@ -97,6 +98,13 @@ class SpanReader:
             self._end = log.end(span.service)
         except StreamNotFound:  # the service has no output yet
             self._position = None
+
+    def _has_expired(self, gaps: Sequence[Gap]) -> bool:
+        """True if retention has removed events after the reader has begun. Records that a power failure lost do not
+        count: they would be missing in every answer.
+        """
+        oldest = self._log.begin(self._span.service).offsets if gaps else {}
+        return any(oldest.get(gap.partition, 0) >= gap.resumed_at for gap in gaps)
 
     def _add_rows(self, batch: Batch, end: Cursor, rows: list[dict[str, Any]]) -> int:
         """Add the events of a batch that match and are before the end, and return the size of their records."""

@@ -37,11 +37,12 @@ class HistoryResponse:
         columns = HistoryColumns(self.schema, self.span.encoding.select)
         reader = SpanReader(self.gateway.log, self.span, columns, writer_of(self.media_type, columns.arrow))
         self.view.meter.need_deliveries(self.view.caller, 1)
-        first = await self._next(reader)
+        first = await self._next(reader, patient=False)
         return _Streamed(self._pieces(reader, first), media_type=self.media_type)
 
-    async def _next(self, reader: SpanReader) -> Slice:
-        return await self.gateway.executors.heavy(self.view.caller, reader.next_slice, patient=True)
+    async def _next(self, reader: SpanReader, *, patient: bool = True) -> Slice:
+        """Read a slice in its caller's turn. Too many calls of a caller are refused at the first one."""
+        return await self.gateway.executors.heavy(self.view.caller, reader.next_slice, patient=patient)
 
     async def _pieces(self, reader: SpanReader, piece: Slice) -> AsyncIterator[bytes]:
         """Yield the response. Raises TidegateError if it can't be completed."""
