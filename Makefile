@@ -12,7 +12,7 @@ SOAK ?= 1h
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check coverage generate lint style types soak bounds bench bench-compare docs wheel lock sbom audit clean
+.PHONY: help setup demo cluster-demo test check coverage generate lint style types soak bounds bench bench-compare docs wheel lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ setup: $(READY) ## Make .venv with all dependencies
 demo: $(READY) ## Run the demo; options: make demo ARGS="--for 30s"
 	@scripts/need-java
 	@$(BIN)/tidegate demo $(ARGS)
+
+cluster-demo: $(READY) ## Run a real cluster on this machine: Spark, Kafka, PostgreSQL, two gateways; ARGS="--for 60s"
+	@scripts/need-java
+	@scripts/need-programs
+	@$(BIN)/python -m examples.cluster_demo $(ARGS)
 
 generate: $(READY) ## Generate the blocking client from the asyncio client
 	$(BIN)/python scripts/generate_sync_client.py
