@@ -21,6 +21,7 @@ from benchmarks.pipelines.harness import (
     follow,
     loaded,
     running,
+    wait_for,
 )
 from benchmarks.reporting import Row, Setting, measured
 
@@ -201,6 +202,25 @@ def throughput(setting: Setting) -> Iterator[Row]:
     yield row | {"peer": "of the first three", "peer_value": first, "ratio": final / first}
 
 
+def size(setting: Setting) -> Iterator[Row]:
+    """The checkpoint of totals of many keys: bytes on disk for each of them."""
+    keys = 100_000 if setting.quick else 1_000_000
+    totals = "incremental: {count: n, avg: {speed: mean}, by: [cid]}"
+    case = Case("", (totals,), 40_000, keys, 0.0, 0.0, appended_at)
+    with data_folder() as folder, running(folder, services(case)):
+        _send(folder, case, 1.02 * keys / case.rate)
+        (commits,) = folder.glob(f"**/{OUTPUT}/v1/main/commits")
+        # The checkpoint after the next one surely has all.
+        wanted = _newest(commits) + 2
+        wait_for(lambda: _newest(commits) >= wanted, "a checkpoint")
+        files = [file.stat().st_size for file in (commits.parent / "state").rglob("*") if file.is_file()]
+    yield measured(f"state of {keys:,} keys with a count and a mean: disk per key", sum(files) / keys, "bytes")
+
+
+def _newest(commits: Path) -> int:
+    return max((int(file.name) for file in commits.glob("[0-9]*")), default=-1)
+
+
 def idle_with_state(setting: Setting) -> Iterator[Row]:
     """The cost of ten idle services with state, which still get ticks."""
     one = CASES["final"]
@@ -220,5 +240,6 @@ WORKLOADS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     **{f"stateful-{name}": workload(name) for name in CASES},
     "stateful-silent": silent,
     "stateful-throughput": throughput,
+    "stateful-size": size,
     "stateful-idle": idle_with_state,
 }

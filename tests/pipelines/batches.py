@@ -24,7 +24,9 @@ START = 1_767_225_600_000_000
 """2026-01-01."""
 OBSTACLE = "the test runs batches"
 """Why nothing is real-time: a static frame has no ticks."""
-COLUMNS = "partition string, position long, arrived long, value string"
+COLUMNS = "partition string, position long, arrived long, value string, tick int, caught_up long"
+AFTER_SILENCE = START + 10**15
+"""Closes every window: the source was silent for years."""
 
 Lines = Sequence[str | Mapping[str, Any]]
 
@@ -54,22 +56,29 @@ def moment(second: float) -> str:
     return timestamps.to_text(START + round(second * 1e6))
 
 
-def table(lines: Lines, partition: str = "0", first: int = 0) -> pa.Table:
+def table(lines: Lines, partition: str = "0", first: int = 0, caught_up: int | None = None) -> pa.Table:
+    """Records as a source gives them, and a tick, if `caught_up`, that all was read then."""
     values = [each if isinstance(each, str) else json.dumps(each) for each in lines]
     places = range(first, first + len(values))
-    return pa.table(
+    records = pa.table(
         {
             "partition": pa.array([partition] * len(values), pa.string()),
             "position": pa.array(places, pa.int64()),
             "arrived": pa.array([START + n for n in places], pa.int64()),
             "value": pa.array(values, pa.string()),
+            "tick": pa.nulls(len(values), pa.int32()),
+            "caught_up": pa.nulls(len(values), pa.int64()),
         }
     )
+    if caught_up is None:
+        return records
+    tick = [[partition], [first + len(values)], [caught_up], [None], [0], [caught_up]]
+    return pa.concat_tables([records, pa.table(tick, schema=records.schema)])
 
 
-def scanned(spark: SparkSession, lines: Lines) -> DataFrame:
-    """Records as a static frame, in one task."""
-    return spark.createDataFrame(table(lines)).coalesce(1)
+def scanned(spark: SparkSession, lines: Lines, ticks: int = 0) -> DataFrame:
+    """Records as a static frame, in one task; with ticks its source falls silent."""
+    return spark.createDataFrame(table(lines, caught_up=AFTER_SILENCE if ticks else None)).coalesce(1)
 
 
 def run(spark: SparkSession, text: str, remote: RunnerResources | None = None, /, **streams: Lines) -> list[Written]:
@@ -83,25 +92,21 @@ def run(spark: SparkSession, text: str, remote: RunnerResources | None = None, /
     if remote is not None:
         service = replace(service, origin="remote")
     compiled = compile_service(
-        service, inputs, lambda name, _, __: scanned(spark, streams[name]), key=KEY, obstacle=OBSTACLE, resources=remote
+        service,
+        inputs,
+        lambda name, _, ticks, __: scanned(spark, streams[name], ticks),
+        key=KEY,
+        obstacle=OBSTACLE,
+        resources=remote,
     )
     return _rows(compiled.frame)
 
 
-def refused(spark: SparkSession, text: str, **streams: Lines) -> list[Written]:
-    """Return the quarantined records of a keyed service."""
-    service, inputs = _service(text)
-    from tidegate.pipelines.compiler import compile_service
-
-    compiled = compile_service(
-        service, inputs, lambda name, _, __: scanned(spark, streams[name]), key=KEY, obstacle=OBSTACLE
-    )
-    assert compiled.refused is not None
-    return _rows(compiled.refused)
-
-
 def stream(spark: SparkSession, folder: Path, text: str, batches: Sequence[Mapping[str, Lines]]) -> list[Written]:
-    """Return the output of a service with one input, whose records arrive in batches of lines by partition."""
+    """Return the output of a service with one input, whose records arrive in batches of lines by partition.
+
+    After the last batch its source is silent.
+    """
     from pyarrow import parquet
 
     from tidegate.pipelines.compiler import compile_service
@@ -114,13 +119,14 @@ def stream(spark: SparkSession, folder: Path, text: str, batches: Sequence[Mappi
         pieces = []
         for partition, lines in batch.items():
             first = reached.get(partition, 0)
-            pieces.append(table(lines, partition, first))
+            silence = AFTER_SILENCE if n == len(batches) - 1 else START
+            pieces.append(table(lines, partition, first, silence))
             reached[partition] = first + len(lines)
         file = source / f"{n}.parquet"
         parquet.write_table(pa.concat_tables(pieces), file)
         os.utime(file, (1_000_000 + n, 1_000_000 + n))
 
-    def scan(_name: str, _following: object, _ticks: int) -> DataFrame:
+    def scan(_name: str, _following: object, _ticks: int, _reading: int) -> DataFrame:
         return spark.readStream.name("input").schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
 
     compiled = compile_service(service, inputs, scan, key=KEY, obstacle=OBSTACLE)

@@ -271,7 +271,12 @@ def _top(reading: Reading) -> Expected:
 
 # Joins ---------------------------------------------------------------------------
 
-RENAMED = {"b": {"time": "b_time", "vid": "b_vid"}, "c": {"time": "c_time", "vid": "c_vid"}}
+RENAMED = {
+    "A": {name: f"a_{name}" for name in ("vid", "speed", "n", "time")},
+    "b": {"time": "b_time", "vid": "b_vid"},
+    "c": {"time": "c_time", "vid": "c_vid"},
+}
+"""`A` is the stream `a`, read a second time."""
 
 
 def combined(
@@ -314,6 +319,15 @@ def _middle(reading: Reading) -> Expected:
         {"_id": e["_id"], "_time": e["_time"], "vid": e["vid"], "both": e["n"] + e["level"], "time": e["time"]}
         for e in found
     ]
+
+
+def _twice(reading: Reading) -> Reading:
+    return [(letter, event) for _, event in reading for letter in "aA"]
+
+
+def _itself(reading: Reading) -> Expected:
+    kept = [(s, e) for s, e in _twice(reading) if s == "a" or e["n"] > 50]
+    return join("aA", ["vid"], 1, "left")(kept)
 
 
 def _tuples(reading: Reading) -> Expected:
@@ -483,6 +497,7 @@ CASES = [
     Case("three", "abc", _three),
     Case("tuples", "ab", _tuples, may_restart=False),
     Case("middle", "ab", _middle),
+    Case("itself", "a", _itself),
     Case("lookup", "ab", _lookup, may_restart=False),
     Case("lookup_required", "ab", _lookup_required, may_restart=False),
     Case("previous", "a", previous(["vid"], 1)),

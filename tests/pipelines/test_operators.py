@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipelines import obvious, postgres
-from tests.pipelines.batches import KEY, START, Lines, Written, moment, refused, run, scanned, stream
+from tests.pipelines.batches import KEY, START, Lines, Written, moment, run, scanned, stream
 from tests.pipelines.obvious import Event
 from tests.services import generate
 from tidegate.errors import ExpressionError, ServiceError
@@ -356,7 +356,7 @@ def test_projections_of_a_service(spark: SparkSession) -> None:
 
 def test_sorted_in_time_windows(spark: SparkSession) -> None:
     events = some(120)
-    found = run(spark, service("{sort: {by: [-e, u], window: {length: 20s}}}"), a=lines(events))
+    found = run(spark, service("{sort: {by: [-e, u], window: {length: 20s, lateness: 60s}}}"), a=lines(events))
     expected = []
     for (_, end), held in sorted(obvious.in_time(events, 20_000_000, 20_000_000).items()):
         order = obvious.in_order(held, [("e", True, kind("e")), ("u", False, kind("u"))])
@@ -401,7 +401,7 @@ def _agree(found: Event, expected: Event) -> None:
 @pytest.mark.parametrize(("length", "slide", "by"), [(20, 20, ("k", "e")), (20, 5, ("k",)), (7, 7, ())])
 def test_aggregated_in_time_windows(spark: SparkSession, length: int, slide: int, by: tuple[str, ...]) -> None:
     events = some(150)
-    window = f"window: {{length: {length}s, slide: {slide}s}}"
+    window = f"window: {{length: {length}s, slide: {slide}s, lateness: 60s}}"
     aggregates = AGGREGATES if "e" not in by else "count: c"
     found = run(spark, service(f"{{aggregate: {{{aggregates}, by: [{', '.join(by)}], {window}}}}}"), a=lines(events))
     expected = obvious.in_time(events, length * 1_000_000, slide * 1_000_000, by)
@@ -426,7 +426,7 @@ def test_aggregated_in_time_windows(spark: SparkSession, length: int, slide: int
 def test_aggregate_returns_the_whole_event_with_the_extreme(spark: SparkSession) -> None:
     events = some(150)
     for function, pick, name in (("min", min, "e"), ("max", max, "u")):
-        pipeline = f"{{aggregate: {{{function}: {name}, count: c, by: [k], window: {{length: 20s}}}}}}"
+        pipeline = f"{{aggregate: {{{function}: {name}, count: c, by: [k], window: {{length: 20s, lateness: 60s}}}}}}"
         found = run(spark, service(pipeline), a=lines(events))
         expected = obvious.in_time(events, 20_000_000, 20_000_000, ["k"])
         by_id = {row.id: row.body for row in found}
@@ -449,14 +449,15 @@ def test_aggregated_without_an_end(spark: SparkSession) -> None:
     events = some(150)
     found = run(spark, service(f"{{incremental: {{{AGGREGATES}, by: [k], emit: updates}}}}"), a=lines(events))
     by_id = {row.id: row for row in found}
-    groups = obvious.by_key(events, ["k"])
-    assert len(found) == len(by_id) == len(groups)
-    for (key,), held in groups.items():
-        row = by_id[f"{obvious.escaped(key)}#{len(held)}"]
-        assert (row.key, row.revision) == (obvious.escaped(key), len(held))
-        times = [e["_time"] for e in held]
-        window = {"window_start": timestamps.to_text(min(times)), "window_end": timestamps.to_text(max(times))}
-        _agree(row.body, {"_time": window["window_end"], "k": key, **_aggregates(held), **window})
+    assert len(found) == len(by_id) == len(events)
+    for (key,), of_key in obvious.by_key(events, ["k"]).items():
+        for count in range(1, len(of_key) + 1):
+            held = of_key[:count]
+            row = by_id[f"{obvious.escaped(key)}#{count}"]
+            assert (row.key, row.revision) == (obvious.escaped(key), count)
+            times = [e["_time"] for e in held]
+            window = {"window_start": timestamps.to_text(min(times)), "window_end": timestamps.to_text(max(times))}
+            _agree(row.body, {"_time": window["window_end"], "k": key, **_aggregates(held), **window})
 
 
 # Several inputs --------------------------------------------------------------------
@@ -473,13 +474,12 @@ def test_merged(spark: SparkSession) -> None:
 @pytest.mark.parametrize("on", [("k", "e"), ("u",)])
 def test_joined(spark: SparkSession, on: tuple[str, ...]) -> None:
     left, right = some(40, 1), some(40, 2, "b")
-    pipeline = f"{{join: {{on: [{', '.join(on)}], within: 5s}}}}"
+    pipeline = f"{{join: {{on: [{', '.join(on)}], within: 5s, lateness: 60s}}}}"
     found = run(spark, service(pipeline, inputs="[a, b]"), a=lines(left), b=lines(right))
     expected = {}
     for a, b in obvious.pairs(left, right, on, 5_000_000):
         theirs = {f"b_{name}": value for name, value in attributes(b).items() if name not in on}
-        time = timestamps.to_text(max(a["_time"], b["_time"]))
-        expected[f"{a['_id']}+{b['_id']}"] = {"_time": time, **attributes(a), **theirs}
+        expected[f"{a['_id']}+{b['_id']}"] = {"_time": a["time"], **attributes(a), **theirs}
     assert {row.id: row.body for row in found} == expected
     assert len(found) == len(expected)
 
@@ -489,6 +489,20 @@ def test_ids_of_pairs_differ_whatever_producers_name_their_events(spark: SparkSe
     given = [{"_id": name, "k": "x", "time": moment(0)} for name in ids]
     found = run(spark, service("{join: {on: [k], within: 1s}}", inputs="[a, b]"), a=given, b=given)
     assert len({row.id for row in found}) == len(found) == len(ids) ** 2
+
+
+def test_looked_up_in_the_latest_events_and_nothing_for_a_missing_key(spark: SparkSession) -> None:
+    # In a batch the records of a come before those of b.
+    table, events = some(40, 1), some(40, 2, "b")
+    found = run(spark, service("{lookup: {from: a, on: [k]}}", inputs="b"), a=lines(table), b=lines(events))
+    latest: dict[str, Event] = {}
+    for entry in table:
+        known = latest.get(entry["k"])
+        latest[entry["k"]] = entry if known is None or entry["_time"] >= known["_time"] else known
+    for row, event in zip(found, events, strict=True):
+        match = latest.get(event["k"]) if event["k"] is not None else None
+        theirs = {f"a_{name}": match and match[name] for name in attributes(event) if name != "k"}
+        assert (row.id, row.body) == (event["_id"], {"_time": event["time"], **attributes(event), **theirs})
 
 
 def test_deduplicated(spark: SparkSession) -> None:
@@ -652,7 +666,9 @@ def test_custom_functions_that_fail_say_why(spark: SparkSession, name: str, mess
 
 def test_custom_functions_over_windows(spark: SparkSession) -> None:
     events = some(60)
-    text = custom("spread", "{size: int64, first: int64?, last: int64?}", ", by: [k], window: {length: 20s}")
+    text = custom(
+        "spread", "{size: int64, first: int64?, last: int64?}", ", by: [k], window: {length: 20s, lateness: 60s}"
+    )
     found = run(spark, text, a=lines(events))
     expected = {
         f"{obvious.escaped(key)}@{timestamps.to_text(end)}/0": (len(held), held[0]["n"], held[-1]["n"])
@@ -679,6 +695,19 @@ def test_constraints(spark: SparkSession, how: str) -> None:
 
 
 SECRET = "S3CRET"
+
+
+def test_late_and_future_events_are_quarantined_also_if_violations_are_dropped(spark: SparkSession) -> None:
+    counts = "{aggregate: {count: c, by: [k], window: {length: 10s}}}"
+    events = [{"k": "x", "n": 1, "time": moment(second)} for second in (1, 30, 2, 1e9)]
+    found = run(spark, service(counts, ", on_violation: drop"), a=[*events, '{"k": "x"'])
+    assert sorted((row.verdict, row.body["_reason"][:10]) for row in found if row.verdict != "pass") == [
+        ("drop", "expected a"),
+        ("quarantine", "its time, "),
+        ("quarantine", "late: its "),
+    ]
+
+
 MASKED = ", mask: {k: hmac, e: drop, f: {round: 1}, u: {round: -1}}"
 MASKED += f""", constraints: {{k: "<> '{SECRET}2'", "n": "> 0"}}"""
 
@@ -704,8 +733,7 @@ def test_nothing_of_a_masked_value_leaves(spark: SparkSession, pipeline: str, ho
     ]
     text = service(pipeline, f"{MASKED}, on_violation: {how}")
     found = run(spark, text, a=given)
-    everything = found + (refused(spark, text, a=given) if pipeline else [])
-    for row in everything:
+    for row in found:
         assert SECRET not in repr(row)
         assert '"ZED"' not in row.text
     if pipeline == "":
@@ -772,7 +800,6 @@ def test_sorted_in_count_windows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_aggregated_across_windows_however_the_batches_are_cut(spark: SparkSession, tmp_path: Path) -> None:
     events = sorted(some(90), key=lambda e: e["_time"])
-    last = {**dict.fromkeys(attributes(events[0])), "time": moment(1_000), "_time": START + 10**9, "k": "last"}
     text = service(f"{{incremental: {{{AGGREGATES}, by: [k], window: {{length: 20s}}}}}}")
     expected: dict[str, Event] = {}
     for n, event in enumerate(events):
@@ -783,8 +810,8 @@ def test_aggregated_across_windows_however_the_batches_are_cut(spark: SparkSessi
             written = {"window_start": timestamps.to_text(end - 20_000_000), "window_end": timestamps.to_text(end)}
             body = {"_time": written["window_end"], "k": key, **_aggregates(so_far), **written}
             expected[f"{obvious.escaped(key)}@{written['window_end']}"] = body
-    for n, places in enumerate([(90,), (30, 90)]):
-        found = {row.id: row.body for row in stream(spark, tmp_path / str(n), text, cut([*events, last], *places))}
+    for n, places in enumerate([(), (30, 60)]):
+        found = {row.id: row.body for row in stream(spark, tmp_path / str(n), text, cut(events, *places))}
         assert found.keys() == expected.keys()
         for name, body in expected.items():
             _agree(found[name], body)
@@ -801,7 +828,7 @@ def test_deduplicated_by_attributes_within_a_time(spark: SparkSession, tmp_path:
 
 def test_extreme_across_windows_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
     values = [math.nan, 1.0, math.inf, -math.inf]
-    given: Lines = [{"f": f, "time": moment(1)} for f in values] + [{"f": 0.0, "time": moment(100)}]
+    given: Lines = [{"f": f, "time": moment(1)} for f in values]
     text = service("{incremental: {min: {f: least}, max: {f: most}, count: {f: c}, window: {length: 10s}}}")
     found = stream(spark, tmp_path, text, [{"0": given}])
     assert [row.has("least", "most", "c") for row in found] == [(None, None, 4)]

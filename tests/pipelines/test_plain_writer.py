@@ -17,7 +17,14 @@ pytest.importorskip("pyspark")
 from tidegate.pipelines.compiler import plan_service  # noqa: E402 - needs pyspark
 from tidegate.pipelines.plain.metrics import PlainMetrics  # noqa: E402
 from tidegate.pipelines.plain.progress import BatchProgress  # noqa: E402
-from tidegate.pipelines.plain.source import MAX_BATCH_BYTES, PartitionRange, PlainReader, positions  # noqa: E402
+from tidegate.pipelines.plain.source import (  # noqa: E402
+    MAX_BATCH_BYTES,
+    SEEN,
+    SILENT_BATCH_MICROS,
+    PartitionRange,
+    PlainReader,
+    positions,
+)
 from tidegate.pipelines.plain.writer import BatchWriter, ConstraintViolated, WriterOutputs  # noqa: E402
 from tidegate.pipelines.plain.written import resume, save_mark  # noqa: E402
 
@@ -106,9 +113,37 @@ def test_reader_respects_its_limit_and_returns_complete_records(tmp_path: Path) 
     assert positions(last) == {"0": (MAX_BATCH_BYTES // 1_000 + 10) * 1_000}
     assert reader.latestOffset(last, ReadAllAvailable()) == last, "the same text, or Spark makes a batch of nothing"
     batches = list(reader.read(PartitionRange("0", 2_000, 5_000, 42)))
-    assert [each.to_pydict() for each in batches] == [
-        {"partition": ["0"] * 3, "position": [2_000, 3_000, 4_000], "arrived": [42] * 3, "value": [record.decode()] * 3}
-    ]
+    read = {"partition": ["0"] * 3, "position": [2_000, 3_000, 4_000], "arrived": [42] * 3}
+    read |= {"value": [record.decode()] * 3, "tick": [None] * 3, "caught_up": [None] * 3}
+    assert [each.to_pydict() for each in batches] == [read]
+
+
+def test_reader_with_ticks_makes_batches_in_silence_and_ends_each_with_a_tick_per_state_partition(
+    tmp_path: Path,
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+    folder = tmp_path / "a"
+    (folder / "0").mkdir(parents=True)
+    (folder / "0" / f"{0:020d}.log").write_bytes(b"one\ntwo\n")
+    reader = PlainReader(folder, {}, ticks=2)
+    half = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(2))
+    whole = reader.latestOffset(half, ReadAllAvailable())
+    before = dict.fromkeys(half, 0)
+    for offset, values in ((half, ["one"]), (whole, ["one", "two"])):
+        (piece,) = reader.partitions(before, offset)
+        records, ticks = (batch.to_pydict() for batch in reader.read(piece))
+        assert records["value"] == values
+        assert (ticks["value"], ticks["tick"]) == ([None, None], [0, 1])
+        seen = int(offset[SEEN])
+        assert ticks["caught_up"] == ([None, None] if offset is half else [seen, seen])
+    assert reader.latestOffset(whole, ReadAllAvailable()) == whole, "the last batch was less than a second ago"
+    silent = {**whole, SEEN: str(int(whole[SEEN]) - SILENT_BATCH_MICROS)}
+    later = reader.latestOffset(silent, ReadAllAvailable())
+    assert (positions(later), later != silent) == (positions(whole), True)
+    (piece,) = reader.partitions(silent, later)
+    (ticks_only,) = reader.read(piece)
+    assert ticks_only.column("tick").to_pylist() == [0, 1]
 
 
 def test_resume_offset_is_the_later_of_mark_and_last_record(tmp_path: Path) -> None:
@@ -134,7 +169,5 @@ services:
     )
     inputs = {"a": stream_schemas(definitions)["a"]}
     plain, ordered = (plan_service(each, inputs, obstacle="no javac") for each in definitions.services.values())
-    assert (plain.mode, plain.reason, plain.output, plain.refusing) == (
-        "micro-batch", "no javac", "append", "micro-batch"
-    )  # fmt: skip
-    assert ordered.reason == "no javac"
+    assert (plain.mode, plain.reason, plain.output, plain.stages) == ("micro-batch", "no javac", "append", 0)
+    assert (ordered.reason, ordered.stages) == ("no javac", 1)

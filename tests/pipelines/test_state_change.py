@@ -181,6 +181,28 @@ def test_third_version_keeps_the_state_of_the_first(world: World) -> None:
     assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 1}
 
 
+def test_watermark_is_known_after_a_restart_in_silence(world: World) -> None:
+    begin_window(world)
+    world.start("out")
+    found = until(lambda: world.engine.metrics("out")["watermarks"], "the watermark")
+    assert found["stage1/0"] == timestamps.from_text(event(3)["time"])
+
+
+def test_state_goes_on_in_micro_batches_and_back_in_real_time(world: World) -> None:
+    begin_window(world)
+    settings = "count: c, by: [vid], window: {length: 10s}"
+    change(world, aggregate(settings, before="{filter: \"vid MATCH '(x|y)+'\"}, "))
+    modes = [world.jobs["out"].compiled.plan.mode]
+    world.append("a", [event(4), event(5, vid="z")])
+    stop_when_saved(world, 4)
+    change(world, aggregate(settings), version=3)
+    modes.append(world.jobs["out"].compiled.plan.mode)
+    assert modes == ["micro-batch", "real-time"]
+    world.append("a", [event(6, vid="y"), event(30)])
+    found = world.await_events("out", 2)
+    assert {each["vid"]: each["c"] for each in found} == {"x": 3, "y": 2}
+
+
 def test_state_continues_in_a_moved_folder(world: World, session: SparkSession, tmp_path: Path) -> None:
     begin_window(world)
     world.log.close()

@@ -345,6 +345,10 @@ def test_join_in_a_window_by_count_needs_no_event_time() -> None:
         ("join: {within: 1s, with: {from: b, filter: sped > 1}}", "join.with[0].filter: unknown field 'sped'"),
         ("merge: {with: [{from: b, filter: sped > 1}]}", "merge.with[0].filter: unknown field 'sped'"),
         ("merge: {with: [b, b]}", "merge: expected 'b' once: merged with itself each event comes twice"),
+        (
+            "merge: {with: [b, {from: b, filter: level > 1}]}",
+            "merge: expected 'b' once: merged with itself each event comes twice; join its filters with OR",
+        ),
         ("lookup: {from: b, on: vdi}", "lookup.on: unknown attribute 'vdi'; did you mean 'vid'?"),
         ("lookup: {from: b, on: kind}", "lookup.on: unknown attribute 'kind'"),
         ("lookup: {from: b, on: speed}", "expected attributes of the same type: speed is float64 here and string in b"),
@@ -424,6 +428,7 @@ COUNT = Aggregation("count", None, "n")
     ("operator", "problem"),
     [
         (Aggregate((COUNT,), TimeWindow(60, 90)), "expected a slide above 0 and at most its length"),
+        (Aggregate((COUNT,), TimeWindow(86_400, 0.001)), "expected a slide of at least 864ms: an event is in 100,000"),
         (Aggregate((COUNT,), TimeWindow(60, 60, 0, 60)), "expected an offset of at least 0 and less than the slide"),
         (Aggregate((COUNT,), SessionWindow(0)), "expected a gap above 0, and no negative lateness"),
         (Aggregate((COUNT,), CountWindow(3, 4)), "expected a slide from 1 to its length, 3 events"),
@@ -559,6 +564,15 @@ def test_several_inputs_need_merge_or_join_first() -> None:
     with pytest.raises(DefinitionError, match="expected 'a' once: merged with itself each event comes twice"):
         output_schema(service("pipeline: [merge]", "[a, a]"), both)
     assert "a_vid" in output_schema(service("pipeline: [{join: {within: 1s}}]", "[a, a]"), both).to_dict()
+
+
+def test_merge_takes_a_stream_again_only_after_its_events_have_other_ids() -> None:
+    inputs = {"a": GPS, "b": GPS}
+    for steps in ("{filter: speed > 3}, {merge: {with: [a]}}", "{merge: {with: [b]}}, deduplicate, {merge: {with: b}}"):
+        with pytest.raises(DefinitionError, match="once: merged with itself each event comes twice"):
+            output_schema(service(f"pipeline: [{steps}]", "a"), inputs)
+    first = "{sort: {by: speed, limit: 1, window: {length: 9s}}}"
+    output_schema(service(f"pipeline: [{first}, {{merge: {{with: [a]}}}}]", "a"), inputs)
 
 
 def test_merge_and_join_work_anywhere_in_a_pipeline() -> None:

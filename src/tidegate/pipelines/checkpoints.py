@@ -2,9 +2,8 @@
 
     <service>/reached.json      how far a service with state has read, written when it is stopped
     <service>/v3/begin.json     where version 3 began in its inputs, and where its output ended then
-    <service>/v3/layout.json    what its state holds, the mode that wrote it, and the version whose `main` it uses
+    <service>/v3/layout.json    what its state holds, the engine that wrote it, and the version whose `main` it uses
     <service>/v3/main           Spark's checkpoint, with the state
-    <service>/v3/refused        Spark's checkpoint of the query that sorts out unreadable records
 
 A new version that can use the state of the version before uses its `main` too.
 """
@@ -30,17 +29,17 @@ Positions = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class StateForm:
-    """The form of a state: the mode that wrote it, and the layout of each operator. Only an equal mode can read it."""
+    """The form of a state: the engine that wrote it, and the layout of each operator. No other engine can read it."""
 
-    mode: str
+    engine: str
     layouts: tuple[StateLayout, ...]
 
     def change_from(self, old: StateForm | None) -> StateChange:
         """Return what happens to a state of another form; None: its form is not known."""
         if old is None:
             return StateChange("starts anew", ("an earlier release of Tidegate wrote the state",))
-        if old.mode != self.mode:
-            return StateChange("starts anew", (f"the service ran in {old.mode} and runs in {self.mode}",))
+        if old.engine != self.engine:
+            return StateChange("starts anew", (f"{old.engine} wrote the state, and {self.engine} can't read it",))
         return compare_layouts(old.layouts, self.layouts)
 
 
@@ -104,7 +103,7 @@ class Checkpoints:
         document = self._layout(service, version)
         if document is None:
             return None
-        return StateForm(document["mode"], tuple(map(StateLayout.from_dict, document["layouts"])))
+        return StateForm(document["engine"], tuple(map(StateLayout.from_dict, document["layouts"])))
 
     def save_form(self, service: str, version: int, form: StateForm, *, adopts: int | None = None) -> None:
         """Store the form of the state that a version will write.
@@ -112,7 +111,7 @@ class Checkpoints:
         `adopts` is the version whose checkpoint it continues; None: its own, or the one that it adopted before.
         """
         owner = self._owner(service, version if adopts is None else adopts)
-        document = {"mode": form.mode, "layouts": [layout.to_dict() for layout in form.layouts], "owner": owner}
+        document = {"engine": form.engine, "layouts": [layout.to_dict() for layout in form.layouts], "owner": owner}
         write_json(self.version_folder(service, version) / "layout.json", document)
 
     def has_state(self, service: str, version: int) -> bool:

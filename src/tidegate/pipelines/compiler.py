@@ -5,21 +5,24 @@ The frame has the columns that a writer reads. Runs on the driver and starts not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tidegate.errors import ServiceError
 from tidegate.model import Schema
 from tidegate.pipelines import output, records
-from tidegate.pipelines.operators import aggregate, custom, deduplicate, enrich, incremental, join, project, sort
+from tidegate.pipelines.connector import attach
+from tidegate.pipelines.operators import custom, enrich, project
 from tidegate.pipelines.operators import filter as filtering
-from tidegate.pipelines.planner import Plan, is_native, plan
+from tidegate.pipelines.plain.state import clock as plain_clock
+from tidegate.pipelines.planner import Plan, plan
 from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.stateful import pipeline as stateful
 from tidegate.pipelines.stateful.stage import Flow, Timing
+from tidegate.pipelines.streams import reading_name
 from tidegate.services import operators
 from tidegate.services import schema_inference as shapes
 from tidegate.services.definitions import Service
@@ -45,11 +48,11 @@ class Tasks:
     """Number of state partitions."""
 
 
-Scan = Callable[[str, Following | None, int], DataFrame]
-"""Returns the records of a stream, with the columns `partition`, `position`, `arrived`, `value`, `tick`, `caught_up`.
+Scan = Callable[[str, Following | None, int, int], DataFrame]
+"""Returns a stream's records as `partition`, `position`, `arrived`, `value`, `tick`, `caught_up`.
 
-Arguments: the stream, the `Following` (None: Spark's checkpoint knows the position), and the number of state
-partitions that get ticks (0: none).
+None: Spark's checkpoint knows the position. The first number says how many state partitions get ticks; 0: there are
+none. The second one counts the readings of the same stream, from 0.
 """
 
 
@@ -61,9 +64,7 @@ class Compiled:
     schema: Schema
     """The schema of its output."""
     frame: DataFrame
-    """Has the columns `output.COLUMNS`."""
-    refused: DataFrame | None
-    """The unreadable records of a keyed service in micro-batches, as its operators do not pass them on; else None."""
+    """With the writer's columns."""
 
 
 def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: str = "") -> Plan:
@@ -97,34 +98,13 @@ def compile_service(
     if chosen.stages:
         frame = _stateful(service, inputs, shape, scan, chosen, resources, tasks or Tasks({}))
         out = output.finish(frame, service, shape.unmasked, shape.output, keyed=True, key=key)
-        return Compiled(chosen, shape.output, out, None)
-    _need_engine(service, chosen)
+        return Compiled(chosen, shape.output, out)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
     parsers = {name: records.parser(inputs[name], shows=not service.mask) for name in service.inputs}
-
-    def parsed(follow: Following | None) -> dict[str, DataFrame]:
-        return {name: parser(scan(name, follow, 0), name) for name, parser in parsers.items()}
-
-    frames = parsed(following)
-    if chosen.keyed:
-        frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
-    counts = "" if obstacle else service.name
-    frame = _pipeline(service, frames, inputs, shape, resources, counts)
+    frames = {name: parser(scan(name, following, 0, 0), name) for name, parser in parsers.items()}
+    frame = _pipeline(service, frames, inputs, shape, resources, counts="" if obstacle else service.name)
     out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
-    refused = None
-    if chosen.keyed:
-        refused = _refused(service, parsed(Following(service.quarantine, notes=True)).values(), key)
-    return Compiled(chosen, shape.output, out, refused)
-
-
-def _need_engine(service: Service, chosen: Plan) -> None:
-    """Raise a `ServiceError` if an operator only runs in real-time mode, with the reason why this service does not."""
-    for operator in service.pipeline:
-        if not is_native(operator):
-            word = shapes.WORDS[type(operator)]
-            raise ServiceError(
-                f"{word} in this form needs real-time mode, and the service can't run in it: {chosen.reason}"
-            )
+    return Compiled(chosen, shape.output, out)
 
 
 def _stateful(
@@ -137,26 +117,45 @@ def _stateful(
     tasks: Tasks,
 ) -> DataFrame:
     """Compile the operators for the state engine. Returns the events, and the records that were refused."""
+    in_batches = chosen.mode == "micro-batch"
+    java_clock = partial(attach.source_clock, "" if in_batches else service.name)
+    clock = plain_clock.source_clock if chosen.is_plain else java_clock
 
-    def read(name: str) -> Flow:
+    def read(name: str, reading: int) -> Flow:
         parser = records.parser(inputs[name], shows=not service.mask)
-        frame = parser(scan(name, None, tasks.state), name, ticks_of=service.name, max_ahead_s=service.max_ahead_s)
-        sources = tuple(f"{name}/{partition}" for partition in tasks.inputs.get(name, ["0"]))
+        scanned, label = scan(name, None, tasks.state, reading), reading_name(name, reading)
+        frame = parser(scanned, name, reading=label, clock=clock, max_ahead_s=service.max_ahead_s)
+        sources = tuple(f"{label}/{partition}" for partition in tasks.inputs.get(name, ["0"]))
         return Flow(frame, inputs[name], sources)
 
-    timing = Timing(service.name, tasks.state, service.idle_s, service.on_late)
+    timing = Timing(
+        service.name,
+        tasks.state,
+        service.idle_s,
+        service.on_late,
+        has_connector=not chosen.is_plain,
+        batches=in_batches,
+    )
     context = stateful.Context(service, shape.steps, timing, chosen.stages, resources, read)
-    return stateful.compile_pipeline(context).where(F.col("_tick").isNull())
+    frame = stateful.compile_pipeline(context).where(F.col("_tick").isNull())
+    if len(service.reads) == len(service.inputs):
+        return frame
+    return _refused_once(frame, "" if chosen.is_plain else service.name)
+
+
+def _refused_once(frame: DataFrame, counts: str) -> DataFrame:
+    """Remove the refused records of further readings of a stream: the first reading has refused them too.
+
+    `counts` names the service whose metrics count them as filtered; empty: none do.
+    """
+    is_again = F.col("_problem").isNotNull() & F.col("_source").contains("#")
+    kept = ~F.coalesce(is_again, F.lit(False))
+    return frame.where(kept | filtering.counted(F.lit(False), counts) if counts else kept)
 
 
 def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape) -> list[Schema]:
     """Return the schema before each operator; that of the first input if there are several."""
     return [inputs[service.inputs[0]], *shape.steps][: len(service.pipeline)]
-
-
-def _refused(service: Service, frames: Iterable[DataFrame], key: bytes) -> DataFrame:
-    """Return the records of all inputs that can't be read."""
-    return _union([output.unreadable(frame.where(F.col("_problem").isNotNull()), service, key) for frame in frames])
 
 
 def _pipeline(
@@ -165,8 +164,10 @@ def _pipeline(
     inputs: Mapping[str, Schema],
     shape: shapes.Shape,
     resources: RunnerResources,
+    *,
     counts: str,
 ) -> DataFrame:
+    """Compile a pipeline without a state. `counts` names the service whose metrics count the removed events."""
     frames = [parsed[name] for name in service.main]
     frame = frames[0]
     for operator, before, after in zip(service.pipeline, _before(service, inputs, shape), shape.steps, strict=True):
@@ -174,28 +175,17 @@ def _pipeline(
             case operators.Merge():
                 named = [_branch(parsed, inputs, branch, counts) for branch in operator.inputs]
                 frame = _union([*(frames if frame is frames[0] else [frame]), *named])
-            case operators.Join():
-                left, right = service.main
-                frame = join.apply(frames[0], frames[1], operator, (inputs[left], inputs[right]), right)
-            case operators.Lookup() | operators.Previous() | operators.PatternOperator():
-                raise AssertionError("refused before")
             case operators.FilterOperator():
                 frame = filtering.apply(frame, operator, before, counts)
             case operators.Project():
                 frame = project.apply(frame, operator, before, after)
-            case operators.Sort():
-                frame = sort.apply(frame, operator, before)
-            case operators.Aggregate():
-                frame = aggregate.apply(frame, operator, before, after)
-            case operators.Incremental():
-                frame = incremental.apply(frame, operator, before, after)
-            case operators.Deduplicate():
-                frame = deduplicate.apply(frame, operator, before)
             case operators.Enrich():
                 frame = enrich.apply(frame, operator, before, after, resources, service.origin)
             case operators.Custom():
                 target = resources.function(operator.function, service.origin)
-                frame = custom.apply(frame, operator, before, target)
+                frame = custom.over_batches(frame, operator, before, target)
+            case _:
+                raise AssertionError("an operator with state")
     return frame
 
 

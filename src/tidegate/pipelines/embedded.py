@@ -40,13 +40,14 @@ class EmbeddedLog:
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
         ticks: int = 0,
+        reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a stream that starts at the given offset of each partition.
 
         The reader stores its offsets next to the stream `marks`, if there is one.
         """
         reader = (
-            self._spark.readStream.name(source_name(stream))
+            self._spark.readStream.name(source_name(stream, reading))
             .format(FORMAT)
             .option("path", str(self._root / stream))
             .option("service", service)
@@ -76,10 +77,6 @@ class EmbeddedLog:
         if plan.stages:
             self._java("Metrics.start")(service.name)
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor))
-
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that appends unreadable records to the quarantine."""
-        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return where to resume each partition, by the last records of the output and the stored offsets."""

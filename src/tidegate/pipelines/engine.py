@@ -134,10 +134,11 @@ class Engine:
         own = [f"{name}.{partition}" for name, names in partitions.items() for partition in names]
         # Results without a partition of a source are written to partitions named by the number of Spark's shuffle.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
-        self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
+        read = sum(len(partitions[name]) for name in service.reads)
+        self._slots.take(service.name, real_time_tasks(plan, read, len(shuffled)))
         positions = self._begin(service, version, inputs, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
-        self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
+        self._log.create(service.quarantine, shuffled if plan.keyed else own)
         compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
         job = Job(service, version, compiled, partitions)
         try:
@@ -206,7 +207,7 @@ class Engine:
         empty state, and starts where the previous version has read to.
         """
         checkpoints, name = self.checkpoints, service.name
-        form = StateForm(plan.mode, shape(service, inputs).layouts)
+        form = StateForm(plan.state_engine, shape(service, inputs).layouts)
         begun = checkpoints.positions(name, version)
         if begun is not None and (not plan.keyed or self._can_continue(name, version, form)):
             checkpoints.save_form(name, version, form)
@@ -295,9 +296,10 @@ class Engine:
     # Queries -----------------------------------------------------------------------
 
     def _compile(self, service: Service, inputs: Mapping[str, Schema], begins: Positions, tasks: Tasks) -> Compiled:
-        def scan(stream: str, following: Following | None, ticks: int) -> DataFrame:
+        def scan(stream: str, following: Following | None, ticks: int, reading: int) -> DataFrame:
             if following is None:
-                return self._streams.scan(stream, service.name, start=begins.get(stream), ticks=ticks)
+                start = begins.get(stream)
+                return self._streams.scan(stream, service.name, start=start, ticks=ticks, reading=reading)
             start = self._resume(stream, begins, following.output)
             noted = following.output if following.notes else None
             return self._streams.scan(stream, following.output, start=start, marks=noted)
@@ -323,15 +325,6 @@ class Engine:
         write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
         query = self._streams.start(write, checkpoint, service, plan, since_micros=since, floor=floor)
         job.queries.append(query)
-        if job.compiled.refused is not None:
-            refused = self.checkpoints.version_folder(service.name, job.version) / "refused"
-            job.queries.append(self._start_refusing(job, job.compiled.refused, refused))
-
-    def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        write = refused.writeStream.queryName(job.service.quarantine).outputMode("update")
-        write = _triggered(write, job.compiled.plan.refusing, STATELESS_EPOCH)
-        return self._streams.start_refusing(write, checkpoint, job.service)
 
 
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:

@@ -32,7 +32,7 @@ def explain(
     tables instead of streams, since Spark has no plan of a stream before it runs.
     """
 
-    def scan(stream: str, _: Following | None, __: int) -> DataFrame:
+    def scan(stream: str, _: Following | None, __: int, ___: int) -> DataFrame:
         return spark.createDataFrame([], _SCANNED).alias(stream)
 
     if not obstacle:

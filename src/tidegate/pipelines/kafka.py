@@ -53,13 +53,14 @@ class KafkaStreams:
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
         ticks: int = 0,
+        reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a topic that starts at the given offset of each partition.
 
         The reader stores its offsets in Kafka, in the consumer group of the output `marks`, if there is one.
         """
         reader = (
-            self._spark.readStream.name(source_name(stream))
+            self._spark.readStream.name(source_name(stream, reading))
             .format(FORMAT)
             .option("cluster", self._cluster)
             .option("topic", self._log.topic(stream))
@@ -94,11 +95,6 @@ class KafkaStreams:
             "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
         )
         return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, written))
-
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes unreadable records to the topic of the quarantine."""
-        written = self._written(service.quarantine, service)
-        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}, written))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return where to resume each partition, by the last records of the output and the stored offsets."""

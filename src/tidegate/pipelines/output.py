@@ -51,9 +51,13 @@ def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *
 
 
 def _verdict(service: Service) -> Column:
+    unreadable = F.lit("quarantine")
+    if service.on_violation == "drop":
+        # `on_late` and `max_ahead` have decided already about an event whose time is the problem.
+        unreadable = F.when(F.col("_problem").rlike(records.UNTIMELY), unreadable).otherwise(F.lit("drop"))
     return (
         F.when(F.col("_reason").isNull(), F.lit("pass"))
-        .when(F.col("_problem").isNotNull(), F.lit("drop" if service.on_violation == "drop" else "quarantine"))
+        .when(F.col("_problem").isNotNull(), unreadable)
         .otherwise(F.lit(service.on_violation))
     )
 
@@ -120,19 +124,3 @@ def _rounded(value: Column, name: str, digits: int) -> Column:
 
 def _hmac(value: Column, key: bytes) -> Column:
     return F.lower(F.hex(F.hmac(F.lit(key), F.encode(value, "UTF-8"))))
-
-
-def unreadable(frame: DataFrame, service: Service, key: bytes) -> DataFrame:
-    """Return only the records with a problem, in the columns of the quarantine; `key` is the secret of masks."""
-    raw = [] if service.mask else [F.col("_raw")]
-    return frame.select(
-        F.lit("drop" if service.on_violation == "drop" else "quarantine").alias("verdict"),
-        F.col("_partition").alias("partition"),
-        F.lit(None).cast("string").alias("key"),
-        F.col("_position").alias("revision"),
-        F.col("_child").cast("int").alias("child"),
-        (_hashed_id(key) if service.mask else F.col("_id")).alias("id"),
-        _source().alias("source"),
-        F.col("_arrived").alias("arrived"),
-        F.to_json(F.struct(F.col("_time"), F.col("_problem").alias("_reason"), *raw), records.WRITING).alias("body"),
-    )

@@ -15,7 +15,6 @@ from tidegate.services.definitions import Service
 from tidegate.services.operators import (
     WORDS,
     Aggregate,
-    CountWindow,
     Custom,
     Deduplicate,
     FilterOperator,
@@ -25,10 +24,8 @@ from tidegate.services.operators import (
     Operator,
     PatternOperator,
     Previous,
-    SessionWindow,
     Sort,
     TimeWindow,
-    Window,
 )
 
 Mode = Literal["real-time", "micro-batch"]
@@ -40,17 +37,29 @@ class Plan:
 
     mode: Mode
     reason: str
-    stateful: bool
-    """True if it has state. It then recovers from Spark's checkpoint, otherwise from its own output."""
     keyed: bool
     """True if an output event is identified by key and revision; False: by the position of its source record."""
     revised: bool
     """True if a later event with a higher revision may replace an event."""
-    output: Literal["append", "update"]
-    refusing: Mode
-    """The mode of the second query of a keyed service in micro-batches, which quarantines unreadable records."""
-    stages: int = 0
-    """Number of stages of the state engine; 0 in micro-batches, where Spark's own operators have the state."""
+    stages: int
+    """How many stages of the state engine it has."""
+    is_plain: bool = False
+    """True without the connector: Python runs the stages."""
+
+    @property
+    def stateful(self) -> bool:
+        """True if it keeps a state: then it recovers from Spark's checkpoint, else from its own output."""
+        return self.stages > 0
+
+    @property
+    def state_engine(self) -> str:
+        """What writes its state, in either mode: no other can read it."""
+        return "Python" if self.is_plain else "the connector"
+
+    @property
+    def output(self) -> Literal["append", "update"]:
+        """Spark's output mode. Real-time mode has no other than update."""
+        return "update" if self.revised or self.mode == "real-time" else "append"
 
     @property
     def identity(self) -> Literal["position", "key", "revision"]:
@@ -65,22 +74,26 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacl
     `obstacle` is the reason why real-time mode is not available here; empty if it is.
     """
     steps = list(zip(service.pipeline, schemas, strict=True))
-    refusing: Mode = "micro-batch" if obstacle else "real-time"
+    results = [*schemas[1:], output]
     obstacles = [obstacle] if obstacle else []
-    obstacles += [text for operator, schema in steps if (text := _obstacle(operator, schema))]
+    obstacles += [
+        text
+        for (operator, schema), after in zip(steps, results, strict=False)
+        if (text := _obstacle(operator, schema, after))
+    ]
     obstacles += _constraint_obstacles(output)
     stateful = [operator for operator, _ in steps if _has_state(operator)]
     keyed = bool(stateful) or any(isinstance(operator, Custom) for operator, _ in steps)
     revised = any(_emits_updates(operator) for operator, _ in steps)
-    if obstacles:
-        output_mode: Literal["append", "update"] = "update" if revised else "append"
-        return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, revised, output_mode, refusing)
-    if not stateful:
-        return Plan("real-time", "native operators without a state", False, keyed, revised, "update", refusing)
-    revised = revised or (service.on_late == "update" and any(_has_final_windows(operator) for operator in stateful))
+    revised = revised or (service.on_late == "update" and any(_has_final_windows(each) for each in stateful))
     words = ", ".join(WORDS[type(operator)] for operator in stateful)
-    reason = f"native operators, and the state engine for {words}"
-    return Plan("real-time", reason, True, True, revised, "update", refusing, len(stateful))
+    reason = f"native operators, and the state engine for {words}" if stateful else "native operators without a state"
+    if obstacles:
+        mode: Mode = "micro-batch"
+        reason = "; ".join(obstacles)
+    else:
+        mode = "real-time"
+    return Plan(mode, reason, keyed, revised, len(stateful), bool(obstacle))
 
 
 def _has_state(operator: Operator) -> bool:
@@ -96,13 +109,15 @@ def _emits_updates(operator: Operator) -> bool:
     return isinstance(operator, Aggregate) and operator.emit == "updates"
 
 
-def _obstacle(operator: Operator, schema: Schema) -> str:
-    """Return why an operator can't run in real-time mode; empty if it can."""
+def _obstacle(operator: Operator, schema: Schema, after: Schema) -> str:
+    """Why an operator can't run in real-time mode; nothing where it can. `after` is the schema of its results."""
     match operator:
         case FilterOperator() if not filtering.is_native(operator, schema):
             return f"filter {operator.text!r} has no exact native form, so Python evaluates it"
         case PatternOperator() if not all(_is_native_text(step.where, schema) for step in operator.steps):
             return "a condition of pattern has no exact native form, so Python evaluates it"
+        case Aggregate() | Incremental() if not _is_native_text(operator.having, after):
+            return f"having {operator.having!r} has no exact native form, so Python evaluates it"
         case Custom():
             return f"custom function {operator.function!r} is Python"
     return ""
@@ -114,33 +129,6 @@ def _is_native_text(text: str | None, schema: Schema) -> bool:
 
 def _has_final_windows(operator: Operator) -> bool:
     return isinstance(operator, Aggregate) and isinstance(operator.window, TimeWindow)
-
-
-def is_native(operator: Operator) -> bool:
-    """Return True if an operator can run on Spark's own operators in micro-batches."""
-    match operator:
-        case Lookup() | Previous() | PatternOperator():
-            return False
-        case Join():
-            is_plain = operator.window is None and operator.how == "inner" and bool(operator.on)
-            return is_plain and not operator.inputs
-        case Sort():
-            return operator.limit is None and not operator.per and _is_plain(operator.window)
-        case Aggregate() | Incremental():
-            functions = {aggregation.function for aggregation in operator.aggregations}
-            simple = operator.having is None and functions <= {"sum", "count", "min", "max", "avg"}
-            counted = isinstance(operator, Incremental) and isinstance(operator.window, CountWindow)
-            return simple and not counted and _is_plain(operator.window)
-    return True
-
-
-def _is_plain(window: Window | None) -> bool:
-    match window:
-        case TimeWindow():
-            return not window.offset_s and window.zone is None
-        case SessionWindow():
-            return False
-    return True
 
 
 def _constraint_obstacles(schema: Schema) -> list[str]:

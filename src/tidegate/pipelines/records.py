@@ -13,7 +13,7 @@ Inside a pipeline a frame has the attributes of events, and these columns:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame
@@ -34,6 +34,9 @@ OWN = ("_id", "_time", "_themes", "_clock", "_partition", "_source", "_position"
 
 PROBLEM = ("_problem", "_raw")
 
+UNTIMELY = "^(late: its (time|window) |its time, )"
+"""Matches the `_problem` of a late event, and of one from the future; none of a record that can't be read."""
+
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 WRITING = {"ignoreNullFields": "false", "timestampFormat": TIME_FORMAT}
 _READING = {"mode": "PERMISSIVE", "allowSingleQuotes": "false"}
@@ -44,6 +47,11 @@ _RESERVED = tuple(Field(name, RESERVED[name], required=False) for name in ("_id"
 def col(name: str) -> Column:
     """Return the column with exactly this name, which may contain dots."""
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+SourceClock = Callable[[Column], Column]
+"""Returns the clock of a source partition for a tick, and null for a record. Takes the column of the event time, and
+reads `_source`, `_position`, `_arrived`, `tick` and `caught_up`."""
 
 
 class Parser:
@@ -72,7 +80,7 @@ class Parser:
             F.coalesce(time, F.timestamp_micros("arrived")).alias("_time"),
             attributes["_themes"].alias("_themes"),
             F.concat_ws(".", stream, partition).alias("_partition"),
-            F.concat_ws("/", stream, partition).alias("_source"),
+            F.concat_ws("/", F.col("reading"), partition).alias("_source"),
             F.col("position").alias("_position"),
             F.lit(0).alias("_child"),
             F.col("arrived").alias("_arrived"),
@@ -82,21 +90,28 @@ class Parser:
         self._clock = F.col("_time").alias("_clock")
 
     def __call__(
-        self, scanned: DataFrame, stream: str, *, ticks_of: str = "", max_ahead_s: float | None = None
+        self,
+        scanned: DataFrame,
+        stream: str,
+        *,
+        reading: str | None = None,
+        clock: SourceClock | None = None,
+        max_ahead_s: float | None = None,
     ) -> DataFrame:
-        """Parse the result of a scan of a stream.
+        """Parse the result of a scan of a stream; `reading` names the source if a query reads the stream several times.
 
-        With `ticks_of`, the name of a service, the frame is for the state engine: it has ticks too, and an event whose
-        time is more than `max_ahead_s` after its arrival has a problem.
+        With a `clock` the frame is for the state engine: it has ticks too, and an event whose time is more than
+        `max_ahead_s` after its arrival has a problem.
         """
         name = F.lit(stream).alias("stream")
-        more = ["tick", "caught_up"] if ticks_of else []
-        opened = scanned.select(name, "partition", "position", "arrived", "value", *more, self._event)
+        more = ["tick", "caught_up"] if clock is not None else []
+        source = F.lit(reading or stream).alias("reading")
+        opened = scanned.select(name, source, "partition", "position", "arrived", "value", *more, self._event)
         parsed = opened.select(*self._columns, *more).select("*", self._clock)
-        return _with_ticks(parsed, ticks_of, max_ahead_s) if ticks_of else parsed
+        return parsed if clock is None else _with_ticks(parsed, clock, max_ahead_s)
 
 
-def _with_ticks(frame: DataFrame, service: str, max_ahead_s: float | None) -> DataFrame:
+def _with_ticks(frame: DataFrame, clock: SourceClock, max_ahead_s: float | None) -> DataFrame:
     """Add the columns of `stateful.stage`; a tick has no problem."""
     problem = F.col("_problem")
     if max_ahead_s is not None:
@@ -109,10 +124,8 @@ def _with_ticks(frame: DataFrame, service: str, max_ahead_s: float | None) -> Da
         problem = F.coalesce(problem, F.when(F.col("_time") > limit, text))
     refused = frame.withColumn("_problem", F.when(F.col("tick").isNull(), problem))
     time = F.when(F.col("_problem").isNull(), F.unix_micros("_time"))
-    place = (F.lit(service), F.col("_source"), F.col("_position"))
-    clock = F.call_function("tidegate_clock", *place, F.col("tick"), F.col("caught_up"), time)
-    ticked = refused.withColumn("_ticking", clock).withColumnRenamed("tick", "_tick").drop("caught_up")
-    # Do not use the time of a record that was refused just now.
+    ticked = refused.withColumn("_ticking", clock(time)).withColumnRenamed("tick", "_tick").drop("caught_up")
+    # A problem that was only found here must not stand for the time of the event.
     return ticked.withColumn("_clock", F.when(F.col("_problem").isNull(), F.col("_clock")).otherwise(_arrival()))
 
 

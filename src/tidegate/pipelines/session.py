@@ -54,6 +54,8 @@ _CLUSTER_SECURITY = {
 }
 """For Spark on other machines: peers authenticate with a secret, and network and local disks are encrypted."""
 
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 _SECRET = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 """Settings with such names are not passed on the command line of the JVM, which every user of the machine can read."""
 
@@ -109,6 +111,10 @@ def service_session(
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
         # Otherwise Spark refuses to merge or join results of an operator with state in real-time mode, which works.
         "spark.sql.streaming.unsupportedOperationCheck": "false",
+        # The state store that `transformWithState` needs.
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+        # Otherwise a Python processor reaches its state by a TCP port, which other users of the machine see.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
         # Checkpoints keep the offsets of each input under its name, so that a new version may add and remove inputs.

@@ -46,11 +46,9 @@ class Slots:
 
 
 def real_time_tasks(plan: Plan, partitions: int, shuffled: int) -> int:
-    """How many tasks of a service run all the time; `partitions` are those of all its inputs.
+    """How many tasks of a service run all the time.
 
-    Each stage of the state engine has `shuffled` tasks. A keyed service in micro-batches has a second query, which
-    sorts out records that can't be read.
+    `partitions` is the number that it reads: those of an input that it reads twice count twice.
+    Each stage of the state engine has `shuffled` tasks.
     """
-    if plan.mode == "real-time":
-        return partitions + plan.stages * shuffled
-    return partitions if plan.keyed and plan.refusing == "real-time" else 0
+    return partitions + plan.stages * shuffled if plan.mode == "real-time" else 0

@@ -115,18 +115,15 @@ class Status:
     error: str | None = None
     kind: Kind = "service"
 
-    def measure(self, metrics: Mapping[str, Any], elapsed_s: float, *, knows_state: bool = True) -> None:
-        """Update from the metrics of the tasks. The last update was `elapsed_s` ago.
-
-        `knows_state`: False if Spark's own operators keep a state, which the metrics say nothing of.
-        """
+    def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
+        """Update from the metrics of the tasks. The last update was `elapsed_s` ago."""
         self.read_per_s = max(0, metrics["read"] - self.read) / elapsed_s
         self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
         for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
             setattr(self, name, metrics[name])
         self.filtered, self.skipped = metrics.get("filtered"), metrics.get("skipped")
         for name in STATE_COUNTS:
-            setattr(self, name, metrics.get(name) if knows_state else None)
+            setattr(self, name, metrics.get(name))
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]
         self.latencies = tuple(metrics["latency_counts"])

@@ -29,11 +29,12 @@ class Streams(Protocol):
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
         ticks: int = 0,
+        reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a stream, from `start` on: an offset for each partition.
 
         The metrics of `service` count the records. The reader stores its offsets beside the stream `marks`. `ticks` is
-        the number of state partitions that get ticks, in real-time mode.
+        the number of state partitions that get ticks. A query that reads a stream several times numbers its `reading`s.
         """
 
     def retained(self, stream: str) -> DataFrame:
@@ -56,9 +57,6 @@ class Streams(Protocol):
         output when this version of the service began.
         """
 
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that writes unreadable records to the quarantine."""
-
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return the offset at which to resume each partition of a stream, from the last records of an output.
 
@@ -75,12 +73,20 @@ class Streams(Protocol):
         """Close the files or connections of a stopped service."""
 
 
-def source_name(stream: str) -> str:
+def reading_name(stream: str, reading: int) -> str:
+    """Return the name of a stream that a query reads for the first time (0), or again: no stream has such a name.
+
+    >>> reading_name("gps", 0), reading_name("gps", 1)
+    ('gps', 'gps#1')
+    """
+    return f"{stream}#{reading}" if reading else stream
+
+
+def source_name(stream: str, reading: int = 0) -> str:
     """Return the name under which checkpoints keep the offsets of a stream; no other stream has the same.
 
-    >>> source_name("gps_taxi-a")
-    'stream_gps_5f_taxi_2d_a'
+    >>> source_name("gps_taxi-a"), source_name("gps", 1)
+    ('stream_gps_5f_taxi_2d_a', 'stream_gps_23_1')
     """
-    return "stream_" + "".join(
-        letter if letter.isascii() and letter.isalnum() else f"_{ord(letter):x}_" for letter in stream
-    )
+    name = reading_name(stream, reading)
+    return "stream_" + "".join(each if each.isascii() and each.isalnum() else f"_{ord(each):x}_" for each in name)

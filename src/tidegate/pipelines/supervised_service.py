@@ -120,8 +120,7 @@ class SupervisedService:
             self.status.read_per_s = self.status.written_per_s = 0.0
             return
         metrics = self._engine.metrics(self.job.service.name)
-        plan = self.job.compiled.plan
-        self.status.measure(metrics, elapsed_s, knows_state=bool(plan.stages) or not plan.stateful)
+        self.status.measure(metrics, elapsed_s)
         self.status.behind_bytes = self._backlog_bytes(self.job, metrics["reached"])
         self.status.state_rows = self.job.state_rows()
         self._engine.note_reached(self.job, metrics["reached"])

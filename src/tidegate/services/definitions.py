@@ -151,8 +151,13 @@ class Service:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """All inputs without duplicates: the streams and services in `from`, then those that operators name."""
+        return tuple(dict.fromkeys(self.reads))
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """All inputs in the order of their use. One that is used twice, as in a join with itself, occurs twice."""
         named = (name for operator in self.pipeline for name in streams_read(operator))
-        return tuple(dict.fromkeys((*self.main, *named)))
+        return (*self.main, *named)
 
     @property
     def quarantine(self) -> str:

@@ -12,7 +12,18 @@ from tidegate.errors import DefinitionError, did_you_mean
 from tidegate.model import Schema
 from tidegate.services.definitions import NONE, Path, Place, Service
 from tidegate.services.findings import Findings, Spot
-from tidegate.services.operators import WORDS, Join, Merge, Operator, OperatorInputs, streams_read
+from tidegate.services.operators import (
+    WORDS,
+    Aggregate,
+    Incremental,
+    Join,
+    Merge,
+    Operator,
+    OperatorInputs,
+    PatternOperator,
+    Sort,
+    streams_read,
+)
 from tidegate.services.operators.inference import joined_name
 from tidegate.services.operators.registry import infer_schema, state_layout
 from tidegate.services.operators.state_layout import StateLayout
@@ -100,7 +111,8 @@ def shape_into(service: Service, inputs: Mapping[str, Schema], findings: Finding
         root.at("from", None).report("expected at least one stream or service")
     if unknown or not service.main or not _combines_inputs(service, root):
         return None
-    current = OperatorInputs(tuple((name, inputs[name]) for name in service.main), inputs)
+    main = tuple((name, inputs[name]) for name in service.main)
+    current = OperatorInputs(main, inputs, origins=frozenset(service.main))
     steps: list[Schema] = []
     layouts: list[StateLayout | None] = []
     for n, operator in enumerate(service.pipeline):
@@ -110,10 +122,21 @@ def shape_into(service: Service, inputs: Mapping[str, Schema], findings: Finding
             return None
         steps.append(after)
         layouts.append(state_layout(operator, current))
-        current = OperatorInputs(((service.name, after),), inputs, is_first=False)
+        origins = _origins_after(operator, current.origins)
+        current = OperatorInputs(((service.name, after),), inputs, is_first=False, origins=origins)
     unmasked = add_promises(service, current.schema, root)
     output = masked_schema(service, unmasked, root)
     return Shape(tuple(steps), unmasked, output, tuple(layout for layout in layouts if layout is not None))
+
+
+def _origins_after(operator: Operator, origins: frozenset[str]) -> frozenset[str]:
+    """Return the streams whose events an operator gives under their own ids."""
+    match operator:
+        case Merge():
+            return origins | {branch.stream for branch in operator.inputs}
+        case Aggregate() | Incremental() | Join() | PatternOperator() | Sort():
+            return frozenset()
+    return origins
 
 
 def _combines_inputs(service: Service, root: Spot) -> bool:

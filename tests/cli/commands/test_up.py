@@ -179,23 +179,54 @@ def no_javac(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "JAVA_HOME": str(runtime.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
+WITH_STATE = """
+streams: {a: {schema: {k: string, n: int64, t: timestamp}, event_time: t, key: k}}
+services:
+  even: {from: a, pipeline: [{filter: n > 1}]}
+  before: {from: a, pipeline: [{previous: {by: [k], of: {last: n}}}]}
+  seen: {from: a, pipeline: [{pattern: {by: [k], steps: [{one: n = 1}, {more: n > 1}]}}]}
+  again: {from: [a, a], pipeline: [{join: {on: k, how: full, within: 9s}}]}
+  visits: {from: a, pipeline: [{lookup: {from: even, on: k}}, {aggregate: {max: n, by: [k], window: {session: 9s}}}]}
+"""
+
+
+def test_plan_without_javac_has_all_operators_with_state_in_micro_batches(
+    tmp_path: Path, no_javac: dict[str, str]
+) -> None:
+    file = tmp_path / "services.yaml"
+    file.write_text(WITH_STATE)
+    command = [sys.executable, "-m", "tidegate", "plan", str(file), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=no_javac)
+    assert result.returncode == 0, result.stderr
+    plans = {plan["service"]: plan for plan in json.loads(result.stdout)}
+    assert plans.keys() == {"even", "before", "seen", "again", "visits"}
+    for name, plan in plans.items():
+        assert (plan["mode"], plan["reason"].startswith(WHY)) == ("micro-batch", True)
+        assert plan["stateful"] == (name != "even")
+
+
 def test_services_run_in_micro_batches_without_javac(tmp_path: Path, no_javac: dict[str, str]) -> None:
     data, file = tmp_path / "data", tmp_path / "services.yaml"
-    file.write_text(FIRST)
+    before = "before: {from: raw, pipeline: [{previous: {by: [kind], of: {last: n}}}]}"
+    file.write_text(FIRST.replace("{even:", f"{{{before}, even:"))
     with up(file, data, no_javac) as process:
         send(data, 1, 2)
         until(lambda: numbers(data, "even") == [2], "an event")
         until(lambda: last(data, "even").get("written") == 1, "the status")
+        send(data, 4)
+        until(lambda: 4 in numbers(data, "before"), "an event of a service with state")
+        assert [event.get("last") for event in events(data, "before") if event["n"] == 4] == [2]
+        # Spark's own Python processes may write one when their pipes are closed.
+        assert "Traceback" not in (data / "err.txt").read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     output = (data / "err.txt").read_text()
     assert "services run in micro-batches only" in output
     assert WHY in output
     assert ", in micro-batches only\n" in output
-    assert "Traceback" not in output
     status = statuses(data)["even"]
     assert (status["mode"], status["reason"].startswith(WHY)) == ("micro-batch", True)
-    assert (status["written"], status["read"]) == (1, 2)
+    assert (status["written"], status["read"]) == (2, 3)
 
 
 def test_log_in_kafka_is_refused_without_javac(tmp_path: Path, no_javac: dict[str, str]) -> None:

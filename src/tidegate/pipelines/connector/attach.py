@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -85,6 +86,16 @@ def spark_plan(frame: DataFrame) -> str:
 def with_state(frame: DataFrame, plan: str) -> DataFrame:
     """Add a stage of the connector's state engine to a frame; PySpark can't hand Spark a Java processor."""
     return DataFrame(java(frame.sparkSession, "KeyedProcessor.apply")(frame._jdf, plan), frame.sparkSession)
+
+
+def source_clock(service: str, time: Column) -> Column:
+    """Return the clock of a source partition for ticks, and null for records, as a `SourceClock` of the connector.
+
+    `service` is empty in micro-batches: there each task begins anew. `time` is null if a record can't be read. The
+    other columns are those of `records.SourceClock`.
+    """
+    place = (F.lit(service), F.col("_source"), F.col("_position"))
+    return F.call_function("tidegate_clock", *place, F.col("tick"), F.col("caught_up"), time)
 
 
 def register_state_functions(spark: SparkSession) -> None:

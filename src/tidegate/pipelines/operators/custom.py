@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from tidegate.errors import ServiceError
 from tidegate.model import Schema
-from tidegate.pipelines.operators import windows
+from tidegate.model.types import Type
 from tidegate.pipelines.records import OWN, PROBLEM, col
 from tidegate.pipelines.resources import import_function
 from tidegate.pipelines.types import spark_type
@@ -22,22 +22,19 @@ from tidegate.services import operators
 Function = Callable[..., Iterable[pa.RecordBatch]]
 
 
-def apply(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
-    """Call the function with batches of events, or with the events of each window. `target` is its import path.
+_TICKS = ("_tick", "_ticking")
+
+
+def over_batches(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
+    """Give the events to the function, batch by batch; ticks and refused records pass. `target` is its import path.
 
     The driver imports it too, so that a function that can't be imported fails before a task starts: raises a
     `ServiceError`.
     """
     import_function(target, operator.function)
-    if operator.window is None:
-        return _by_batch(frame, operator, before, target)
-    return _by_window(frame, operator, operator.window, before, target)
-
-
-def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
-    own = [name for name in frame.columns if name in {*OWN, *PROBLEM}]
-    attributes = [field.name for field in before.root]
-    source = frame.select(*(col(name) for name in attributes), *own)
+    own = [name for name in frame.columns if name in {*OWN, *PROBLEM, *_TICKS}]
+    given = [field.name for field in before.root]
+    source = frame.select(*(col(name) for name in given), *own)
     kind = spark.StructType(
         [
             *(spark.StructField(field.name, spark_type(field.type)) for field in operator.schema.root),
@@ -50,10 +47,27 @@ def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema, targ
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         function = import_function(target, operator.function)
         for batch in batches:
-            if batch.num_rows:
-                yield _children(function, operator, batch, attributes, own)
+            is_event = batch.column("_problem").is_null()
+            if "_tick" in own:
+                is_event = pc.and_(is_event, batch.column("_tick").is_null())
+            events, others = batch.filter(is_event), batch.filter(pc.invert(is_event))
+            if events.num_rows:
+                yield _children(function, operator, events, given, own)
+            if others.num_rows:
+                yield _passed(operator, others, own)
 
     return source.mapInArrow(run, kind)
+
+
+def _passed(operator: operators.Custom, batch: pa.RecordBatch, own: list[str]) -> pa.RecordBatch:
+    """Return ticks and refused records, without attributes."""
+    columns: dict[str, Any] = {
+        field.name: pa.nulls(batch.num_rows, _carried_type(field.type)) for field in operator.schema.root
+    }
+    columns |= {name: batch.column(name) for name in own}
+    columns["_key"] = batch.column("_id")
+    columns["_revision"] = pa.array([0] * batch.num_rows, pa.int64())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _children(
@@ -105,7 +119,7 @@ def _parents(results: list[pa.RecordBatch], ids: list[str], operator: operators.
 def _column(results: list[pa.RecordBatch], name: str, operator: operators.Custom) -> pa.Array:
     field = operator.schema.root.get(name)
     assert field is not None
-    kind, carried = operator.schema.to_arrow().field(name).type, to_arrow_type(spark_type(field.type), timezone="UTC")
+    kind, carried = operator.schema.to_arrow().field(name).type, _carried_type(field.type)
     pieces = []
     for result in results:
         column = _column_of(result, name, operator)
@@ -117,6 +131,11 @@ def _column(results: list[pa.RecordBatch], name: str, operator: operators.Custom
                 f"{field.type}: {exc}"
             ) from exc
     return pa.concat_arrays(pieces) if pieces else pa.array([], carried)
+
+
+def _carried_type(kind: Type) -> pa.DataType:
+    """Return the Arrow type in which Spark takes values of a type."""
+    return to_arrow_type(spark_type(kind), timezone="UTC")
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -132,19 +151,21 @@ def _column_of(result: pa.RecordBatch, name: str, operator: operators.Custom) ->
     return result.column(name)
 
 
-def _by_window(
-    frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema, target: str
-) -> DataFrame:
-    arrays = windows.as_arrays(frame, window, operator.by, before)
-    attributes = [field.name for field in before.root]
-    declared = [field.name for field in operator.schema.root]
-    source = arrays.select("_key", "window_end", "_clock", "_events")
+def over_windows(rows: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
+    """Give the events of each window to the function: the arrays `_events` of rows of the state engine.
+
+    Each row that it returns has the columns of its window, named with `_`, and a number, `_ordinal`. Other rows pass.
+    """
+    import_function(target, operator.function)
+    given = [field.name for field in before.root]
+    made = [field.name for field in operator.schema.root]
+    kept = [name for name in rows.columns if name not in ("_events", "events", "values")]
+    source = rows.select(*kept, "_events")
     kind = spark.StructType(
         [
             *(spark.StructField(field.name, spark_type(field.type)) for field in operator.schema.root),
             spark.StructField("_ordinal", spark.IntegerType()),
-            spark.StructField("_arrived", spark.LongType()),
-            *(source.schema[name] for name in ("_key", "window_end", "_clock")),
+            *(spark.StructField(f"_{name}", source.schema[name].dataType) for name in kept),
         ]
     )
 
@@ -152,17 +173,20 @@ def _by_window(
         function = import_function(target, operator.function)
         for batch in batches:
             for n in range(batch.num_rows):
-                rows = pa.RecordBatch.from_struct_array(batch.column("_events")[n].values)
-                results = list(function(iter([rows.select([*attributes, "_id", "_time"])]), **operator.options))
-                size = sum(result.num_rows for result in results)
-                columns: dict[str, Any] = {name: _column(results, name, operator) for name in declared}
+                row = batch.slice(n, 1)
+                events = row.column("_events")[0].values
+                if events is None:
+                    results, size = [], 1
+                    columns: dict[str, Any] = {
+                        field.name: pa.nulls(1, _carried_type(field.type)) for field in operator.schema.root
+                    }
+                else:
+                    held = pa.RecordBatch.from_struct_array(events).select([*given, "_id", "_time"])
+                    results = list(function(iter([held]), **operator.options))
+                    size = sum(result.num_rows for result in results)
+                    columns = {name: _column(results, name, operator) for name in made}
                 columns["_ordinal"] = pa.array(range(size), pa.int32())
-                columns["_arrived"] = pa.array([max(rows.column("_arrived").to_pylist())] * size, pa.int64())
-                same = batch.take(pa.array([n] * size, pa.int64()))
-                columns |= {name: same.column(name) for name in ("_key", "window_end", "_clock")}
-                yield pa.RecordBatch.from_pydict(columns)
+                same = row.take(pa.array([0] * size, pa.int64()))
+                yield pa.RecordBatch.from_pydict(columns | {f"_{name}": same.column(name) for name in kept})
 
-    mapped = source.mapInArrow(run, kind)
-    place = F.concat("_key", F.lit("/"), F.col("_ordinal").cast("string"))
-    own = {"_id": place, "_key": place, "_child": F.col("_ordinal"), "_arrived": F.col("_arrived")}
-    return windows.results(mapped, {name: col(name).alias(name) for name in declared}, own)
+    return source.mapInArrow(run, kind)

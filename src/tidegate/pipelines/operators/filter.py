@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import FilterNotNative
@@ -26,17 +26,27 @@ def apply(frame: DataFrame, operator: operators.FilterOperator, schema: Schema, 
 
     `counts` names the service whose metrics count the removed events; empty: none, as there is no connector.
     """
-    filter_ = _filter(operator, schema)
-    try:
-        matches = truth(filter_)
-    except FilterNotNative:
-        matches = truth_by_arrow(frame, filter_)
+    passes = matches(frame, operator, schema)
     if counts:
-        matches = F.call_function("tidegate_passes", F.lit(counts), matches)
+        passes = counted(passes, counts)
     rest = F.col("_problem").isNotNull()
     if "_tick" in frame.columns:
         rest = rest | F.col("_tick").isNotNull()
-    return frame.where(rest | matches)
+    return frame.where(rest | passes)
+
+
+def counted(passes: Column, service: str) -> Column:
+    """Return a condition whose failures the metrics of a service count as filtered. It needs the connector."""
+    return F.call_function("tidegate_passes", F.lit(service), passes)
+
+
+def matches(frame: DataFrame, operator: operators.FilterOperator, schema: Schema) -> Column:
+    """Return whether the events of a frame match; Python evaluates what has no exact native form."""
+    filter_ = _filter(operator, schema)
+    try:
+        return truth(filter_)
+    except FilterNotNative:
+        return truth_by_arrow(frame, filter_)
 
 
 def _filter(operator: operators.FilterOperator, schema: Schema) -> Filter:

@@ -49,7 +49,8 @@ class PlainLog:
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,  # noqa: ARG002 - of the protocol
-        ticks: int = 0,  # noqa: ARG002 - of the protocol
+        ticks: int = 0,
+        reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a stream that starts at the given offset of each partition.
 
@@ -57,11 +58,11 @@ class PlainLog:
         """
         self._starts[service][stream] = dict(start or {})
         reader = (
-            self._spark.readStream.name(source_name(stream))
+            self._spark.readStream.name(source_name(stream, reading))
             .format(PlainSource.name())
             .option("path", str(self._root / stream))
         )
-        return reader.option("start", json.dumps(dict(start or {}))).load()
+        return reader.option("start", json.dumps(dict(start or {}))).option("ticks", ticks).load()
 
     def retained(self, stream: str) -> DataFrame:
         """Return all records that a stream holds now as a batch frame; positions and times are not known."""
@@ -86,11 +87,6 @@ class PlainLog:
             self._root / service.name, self._root / service.quarantine, plan.identity, since_micros, dict(floor)
         )
         return self._start(write, checkpoint, service.name, service, outputs)
-
-    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
-        """Start a query that appends records that can't be parsed to the quarantine."""
-        outputs = WriterOutputs(self._root / service.name, self._root / service.quarantine, "position")
-        return self._start(write, checkpoint, service.quarantine, service, outputs)
 
     def _start(
         self, write: DataStreamWriter, checkpoint: Path, name: str, service: Service, outputs: WriterOutputs

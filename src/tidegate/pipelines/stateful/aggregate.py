@@ -10,10 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
-from tidegate.filters import Filter
 from tidegate.model import Schema
 from tidegate.model.types import Enum, Type
-from tidegate.pipelines.filters import truth
+from tidegate.pipelines.operators import filter as filtering
 from tidegate.pipelines.operators import windows
 from tidegate.pipelines.operators.aggregate import over_arrays
 from tidegate.pipelines.records import TIME_FORMAT, col
@@ -24,6 +23,7 @@ from tidegate.services.operators import (
     Aggregate,
     Aggregation,
     CountWindow,
+    FilterOperator,
     Incremental,
     SessionWindow,
     TimeWindow,
@@ -45,31 +45,31 @@ class _Planned:
 def apply(flow: Flow, operator: Aggregate | Incremental, after: Schema, stages: Stages) -> Flow:
     """Return one event per key and window when the window closes, or one at every change."""
     if isinstance(operator, Aggregate) and isinstance(operator.window, CountWindow):
-        result = _by_count(flow, operator, operator.window, after, stages)
+        found = _by_count(flow, operator, operator.window, after, stages)
     else:
-        result = _accumulated(flow, operator, after, stages)
-    return _having(result, operator.having, after, stages.timing.service)
-
-
-def _having(flow: Flow, text: str | None, schema: Schema, service: str) -> Flow:
-    if text is None:
-        return flow
-    passes = F.call_function("tidegate_passes", F.lit(service), truth(Filter(text, schema)))
-    rest = F.col("_tick").isNotNull() | F.col("_problem").isNotNull()
-    return stage.with_frame(flow, flow.frame.where(rest | passes))
+        found = _accumulated(flow, operator, after, stages)
+    if operator.having is None:
+        return found
+    frame = filtering.apply(found.frame, FilterOperator(operator.having), after, stages.timing.counts)
+    return stage.with_frame(found, frame)
 
 
 def _accumulated(flow: Flow, operator: Aggregate | Incremental, after: Schema, stages: Stages) -> Flow:
     """Add a stage that keeps running aggregates in its state, not events."""
     planned = _planned(operator.aggregations, flow)
     side = Side(flow, windows.key_text(operator.by), F.col("_raw"), planned.arguments)
-    settings = {"aggregates": planned.aggregates, "updates": operator.emit == "updates", **_windows(operator)}
+    running = isinstance(operator, Incremental)
+    settings = {
+        "aggregates": planned.aggregates,
+        "updates": operator.emit == "updates",
+        **_windows(operator.window, is_running=running),
+    }
     rows, sources = stage.add(stages, [side], settings)
     revised = operator.emit == "updates" or (stages.timing.on_late == "update" and _has_late_updates(operator))
     start, end = F.timestamp_micros("start"), F.timestamp_micros("end")
     if isinstance(operator, Incremental) and isinstance(operator.window, TimeWindow):
         start = F.timestamp_micros(F.col("end") - stage.micros(operator.window.length_s))
-    key = _window_key(operator.window, is_numbered=isinstance(operator, Incremental))
+    key = _window_key(operator.window, is_numbered=running)
     own = {
         "_key": key,
         "_revision": F.col("revision") if revised else F.lit(0),
@@ -88,27 +88,26 @@ def _has_late_updates(operator: Aggregate | Incremental) -> bool:
     return isinstance(operator, Aggregate) and isinstance(operator.window, TimeWindow)
 
 
-def _windows(operator: Aggregate | Incremental) -> dict[str, Any]:
-    """Return the settings of the engine for the windows of an operator."""
-    running = isinstance(operator, Incremental)
-    match operator.window:
+def _windows(window: Window | None, *, is_running: bool) -> dict[str, Any]:
+    """The windows as the engine takes them; `is_running`: a result is about all events so far."""
+    match window:
         case None:
             return {"shape": "windows", "windows": "all", "updates": True}
-        case TimeWindow() as window:
-            length = window.slide_s if running else window.length_s
+        case TimeWindow():
+            length = window.slide_s if is_running else window.length_s
             return {
                 "shape": "windows",
-                "windows": "running" if running else "time",
+                "windows": "running" if is_running else "time",
                 "length": stage.micros(length),
                 "slide": stage.micros(window.slide_s),
                 "offset": stage.micros(window.offset_s),
                 "zone": window.zone or "",
                 "lateness": stage.micros(window.lateness_s),
             }
-        case SessionWindow() as window:
+        case SessionWindow():
             gap, lateness = stage.micros(window.gap_s), stage.micros(window.lateness_s)
             return {"shape": "windows", "windows": "session", "length": gap, "lateness": lateness}
-        case CountWindow() as window:
+        case CountWindow():
             return {"shape": "count", "windows": "running", "length": window.length, "slide": window.slide}
 
 
@@ -241,6 +240,26 @@ def count_arrays(
     rows, sources = stage.add(stages, [Side(flow, windows.key_text(by), stage.as_json(flow.schema))], settings)
     kind = stage.event_type(flow)
     return rows.withColumn("_events", F.transform("events", lambda each: stage.from_json(each, kind))), sources
+
+
+def time_arrays(
+    flow: Flow, window: TimeWindow | SessionWindow, by: Sequence[str], stages: Stages, limit: int = -1
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Windows by time, or sessions, as rows of the engine, with `_events`: the events of each, by time.
+
+    `limit` says how many of them are emitted one by one at most; -1: the window has one result.
+    """
+    settings = {
+        **_windows(window, is_running=False),
+        "aggregates": [{"name": "collect(event)", "function": "collect", "argument": 0}],
+        "limit": limit,
+        # A window whose events were given one by one can't be given again: they have other places then.
+        "on_late": "drop" if stages.timing.on_late == "drop" else "quarantine",
+    }
+    side = Side(flow, windows.key_text(by), F.col("_raw"), (stage.as_json(flow.schema),))
+    rows, sources = stage.add(stages, [side], settings)
+    kind = spark.ArrayType(stage.event_type(flow))
+    return rows.withColumn("_events", stage.from_json(F.get("values", F.lit(0)), kind)), sources
 
 
 def _by_count(flow: Flow, operator: Aggregate, window: CountWindow, after: Schema, stages: Stages) -> Flow:

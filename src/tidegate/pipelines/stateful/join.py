@@ -19,10 +19,11 @@ from tidegate.services.schema_inference import joined_name
 
 
 def apply(flows: Sequence[Flow], names: Sequence[str], operator: Join, after: Schema, stages: Stages) -> Flow:
-    """Return every combination of events of all inputs once; `names` are the names of the inputs."""
+    """Give every combination of events of all inputs once; `names` are those of the inputs."""
+    given = [_without_missing(flow, operator.on) for flow in flows] if operator.window is not None else flows
     rows, sources = stage.add(
         stages,
-        [Side(flow, windows.key_text(operator.on), stage.as_json(flow.schema)) for flow in flows],
+        [Side(flow, stage.matching_key(operator.on), stage.as_json(flow.schema)) for flow in given],
         _settings(operator),
     )
     events = [stage.from_json(F.get("events", F.lit(n)), stage.event_type(flow)) for n, flow in enumerate(flows)]
@@ -42,6 +43,11 @@ def apply(flows: Sequence[Flow], names: Sequence[str], operator: Join, after: Sc
         "_revision": F.lit(0),
     }
     return stage.results(rows, _attributes(flows, names, sides, operator, after), own, after, sources)
+
+
+def _without_missing(flow: Flow, on: Sequence[str]) -> Flow:
+    """Remove the events that can match none. Tuple windows would count them, by time an outer join gives them."""
+    return stage.with_frame(flow, flow.frame.where(stage.is_no_event() | ~stage.has_missing(on)))
 
 
 def _settings(operator: Join) -> dict[str, Any]:

@@ -15,9 +15,13 @@ from tidegate.services.schema_inference import joined_name
 
 
 def look_up(flow: Flow, table: Flow, operator: Lookup, after: Schema, stages: Stages) -> Flow:
-    """Return each event with the latest event of another stream that has the same key."""
-    key = windows.key_text(operator.on)
-    sides = [Side(input_, key, stage.as_json(input_.schema)) for input_ in (flow, table)]
+    """Give each event with the latest event of another stream that agrees on attributes."""
+    key = stage.matching_key(operator.on)
+    is_complete = ~stage.has_missing(operator.on)
+    if stages.timing.counts:
+        is_complete = F.call_function("tidegate_passes", F.lit(stages.timing.counts), is_complete)
+    rows_of_table = table.frame.where(stage.is_no_event() | is_complete)
+    sides = [Side(each, key, stage.as_json(each.schema)) for each in (flow, stage.with_frame(table, rows_of_table))]
     rows, sources = stage.add(stages, sides, {"shape": "latest", "required": operator.required})
     rows = _parsed(rows, "_event", F.col("event"), flow)
     rows = _parsed(rows, "_latest", F.get("events", F.lit(0)), table)

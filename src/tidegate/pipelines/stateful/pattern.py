@@ -6,21 +6,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
-from tidegate.filters import Filter
 from tidegate.model import Schema
 from tidegate.model.types import Array
-from tidegate.pipelines.filters import truth
+from tidegate.pipelines.operators import filter as filtering
 from tidegate.pipelines.operators import windows
 from tidegate.pipelines.records import col
 from tidegate.pipelines.stateful import stage
 from tidegate.pipelines.stateful.stage import Flow, Side, Stages
 from tidegate.pipelines.types import spark_type
-from tidegate.services.operators import PatternOperator, PatternStep
+from tidegate.services.operators import FilterOperator, PatternOperator, PatternStep
 
 
 def apply(flow: Flow, operator: PatternOperator, after: Schema, stages: Stages) -> Flow:
-    """Return one event per match, with the events of each step."""
-    arguments = [F.coalesce(_condition(step, flow.schema), F.lit(False)) for step in operator.steps]
+    """Give one event for each match, with the events that each step took."""
+    arguments = [F.coalesce(_condition(flow, each), F.lit(False)) for each in operator.steps]
     settings = {
         "shape": "pattern",
         "lateness": stage.micros(operator.lateness_s),
@@ -55,8 +54,8 @@ def apply(flow: Flow, operator: PatternOperator, after: Schema, stages: Stages) 
     return stage.results(rows, _attributes(flow, operator, after), own, after, sources)
 
 
-def _condition(step: PatternStep, schema: Schema) -> Column:
-    return F.lit(True) if step.where is None else truth(Filter(step.where, schema))
+def _condition(flow: Flow, step: PatternStep) -> Column:
+    return F.lit(True) if step.where is None else filtering.matches(flow.frame, FilterOperator(step.where), flow.schema)
 
 
 def _attributes(flow: Flow, operator: PatternOperator, after: Schema) -> dict[str, Column]:
@@ -75,7 +74,12 @@ def _attributes(flow: Flow, operator: PatternOperator, after: Schema) -> dict[st
             continue
         events = F.transform(stage.from_json(F.get("events", F.lit(n)), kind), lambda each: _plain(each, flow.schema))
         columns[step.name] = events if isinstance(field.type, Array) else F.get(events, F.lit(0))
-    return {field.name: columns[field.name].cast(spark_type(field.type)) for field in after.root}
+    steps = {step.name for step in operator.steps}
+    # Events have the types of the schema already, and Spark refuses a cast to attributes that are never null.
+    return {
+        field.name: columns[field.name] if field.name in steps else columns[field.name].cast(spark_type(field.type))
+        for field in after.root
+    }
 
 
 def _plain(event: Column, schema: Schema) -> Column:

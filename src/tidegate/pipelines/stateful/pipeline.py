@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
 from tidegate.model import Schema
+from tidegate.pipelines.operators import custom as custom_functions
 from tidegate.pipelines.operators import enrich, project
 from tidegate.pipelines.operators import filter as filtering
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.stateful import aggregate, join, latest, pattern, sort
+from tidegate.pipelines.stateful import aggregate, custom, join, latest, pattern, sort
 from tidegate.pipelines.stateful.stage import Flow, Stages, Timing, with_frame
 from tidegate.services.definitions import Service
 from tidegate.services.operators import (
@@ -44,20 +46,25 @@ class Context:
     total: int
     """Number of stages with state."""
     resources: RunnerResources
-    read: Callable[[str], Flow]
-    """Returns a frame of an input. Each call adds another scan to Spark's plan."""
+    read: Callable[[str, int], Flow]
+    """Reads an input, and again with the next number: real-time mode refuses a source that a query uses twice."""
     stages: Stages = field(init=False)
-    inputs: Mapping[str, Flow] = field(init=False)
+    readings: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.stages = Stages(self.timing, self.total)
-        self.inputs = {name: self.read(name) for name in self.service.inputs}
+
+    def input(self, name: str) -> Flow:
+        """Return the next reading of an input."""
+        flow = self.read(name, self.readings[name])
+        self.readings[name] += 1
+        return flow
 
 
 def compile_pipeline(context: Context) -> DataFrame:
     """Return the frame of results, with ticks and refused records."""
     service = context.service
-    flows = [context.inputs[name] for name in service.main]
+    flows = [context.input(name) for name in service.main]
     names = list(service.main)
     for operator, after in zip(service.pipeline, context.schemas, strict=True):
         flow = _apply(context, operator, flows, names, after)
@@ -88,22 +95,25 @@ def _apply(context: Context, operator: Operator, flows: Sequence[Flow], names: S
         case PatternOperator():
             return pattern.apply(flow, operator, after, stages)
         case FilterOperator():
-            return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, service.name))
+            return with_frame(flow, filtering.apply(flow.frame, operator, flow.schema, context.timing.counts))
         case Project():
             return Flow(project.apply(flow.frame, operator, flow.schema, after), after, flow.sources)
         case Enrich():
             frame = enrich.apply(flow.frame, operator, flow.schema, after, context.resources, service.origin)
             return Flow(frame, after, flow.sources)
         case Custom():
-            raise AssertionError("a custom function runs in micro-batches")
+            target = context.resources.function(operator.function, service.origin)
+            if operator.window is not None:
+                return custom.apply(flow, operator, target, stages)
+            return Flow(custom_functions.over_batches(flow.frame, operator, flow.schema, target), after, flow.sources)
 
 
 def _branch(context: Context, branch: Branch) -> Flow:
-    """Return a further input of an operator, with its filter applied."""
-    flow = context.inputs[branch.stream]
+    """One more input of an operator, filtered."""
+    flow = context.input(branch.stream)
     if branch.filter is None:
         return flow
-    return with_frame(flow, filtering.apply(flow.frame, branch.filter, flow.schema, context.service.name))
+    return with_frame(flow, filtering.apply(flow.frame, branch.filter, flow.schema, context.timing.counts))
 
 
 def _union(flows: Sequence[Flow], after: Schema) -> Flow:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql import types as spark
 
 from tidegate.pipelines.operators import windows
 from tidegate.pipelines.operators.sort import compare
 from tidegate.pipelines.stateful import aggregate, stage
-from tidegate.pipelines.stateful.stage import Flow, Side, Stages
+from tidegate.pipelines.stateful.stage import Flow, Stages
 from tidegate.services.operators import CountWindow, Sort, TimeWindow
 
 MAX_EVENTS = 2**31 - 1
@@ -20,7 +18,7 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
     """Return the events of a window in order when it closes; with a limit the first ones."""
     match operator.window:
         case TimeWindow() as window:
-            rows, sources = _time_arrays(flow, operator, window, stages)
+            rows, sources = aggregate.time_arrays(flow, window, operator.per, stages, _limit(operator))
             place = windows.time_text(F.timestamp_micros("end"))
             clock = F.timestamp_micros(F.col("end") - 1)
         case CountWindow() as window:
@@ -49,25 +47,3 @@ def apply(flow: Flow, operator: Sort, stages: Stages) -> Flow:
 def _limit(operator: Sort) -> int:
     """Return how many events of a window are emitted at most."""
     return operator.limit or MAX_EVENTS
-
-
-def _time_arrays(flow: Flow, operator: Sort, window: TimeWindow, stages: Stages) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return windows by time as rows of the engine, with their events by time in `_events`, and the tick sources."""
-    settings = {
-        "shape": "windows",
-        "windows": "time",
-        "length": stage.micros(window.length_s),
-        "slide": stage.micros(window.slide_s),
-        "offset": stage.micros(window.offset_s),
-        "zone": window.zone or "",
-        "lateness": stage.micros(window.lateness_s),
-        "aggregates": [{"name": "collect(event)", "function": "collect", "argument": 0}],
-        "limit": _limit(operator),
-        # An ordered window can't be emitted again after a late event: its events would have other positions.
-        "on_late": "drop" if stages.timing.on_late == "drop" else "quarantine",
-    }
-    event = stage.as_json(flow.schema)
-    side = Side(flow, windows.key_text(operator.per), F.col("_raw"), (event,))
-    rows, sources = stage.add(stages, [side], settings)
-    kind = spark.ArrayType(stage.event_type(flow))
-    return rows.withColumn("_events", stage.from_json(F.get("values", F.lit(0)), kind)), sources

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.model import Schema
 from tidegate.pipelines.connector import attach
+from tidegate.pipelines.operators import windows
+from tidegate.pipelines.plain.state import processor
 from tidegate.pipelines.records import TIME_FORMAT, col
 
 TICK_KEY = "#@"
@@ -35,6 +37,15 @@ class Timing:
     """Number of state partitions of each stage."""
     idle_s: float | None = 10.0
     on_late: str = "quarantine"
+    has_connector: bool = True
+    """False: Python runs the stages."""
+    batches: bool = False
+    """Whether the stages run in micro-batches."""
+
+    @property
+    def counts(self) -> str:
+        """The service whose metrics count the removed events; empty without the connector, which counts them."""
+        return self.service if self.has_connector else ""
 
 
 @dataclass(frozen=True)
@@ -78,9 +89,9 @@ def add(stages: Stages, sides: Sequence[Side], plan: Mapping[str, Any]) -> tuple
     timing = stages.timing
     spark = sides[0].flow.frame.sparkSession
     keys = tick_keys(spark, timing.partitions)
-    frame = _rows(sides[0], 0, keys)
+    frame = _rows(sides[0], 0, keys, timing)
     for n, side in enumerate(sides[1:], start=1):
-        frame = frame.union(_rows(side, n, keys))
+        frame = frame.union(_rows(side, n, keys, timing))
     whole = {
         "service": timing.service,
         "stage": name,
@@ -90,9 +101,11 @@ def add(stages: Stages, sides: Sequence[Side], plan: Mapping[str, Any]) -> tuple
         "idle": -1 if timing.idle_s is None else micros(timing.idle_s),
         "on_late": timing.on_late,
         "sides": len(sides),
+        "batches": timing.batches,
         **plan,
     }
-    return attach.with_state(frame, json.dumps(whole)), tuple(f"{name}/{n}" for n in range(timing.partitions))
+    run = attach.with_state if timing.has_connector else processor.with_state
+    return run(frame, json.dumps(whole)), tuple(f"{name}/{n}" for n in range(timing.partitions))
 
 
 def micros(seconds: float) -> int:
@@ -112,12 +125,14 @@ def tick_keys(spark: SparkSession, partitions: int) -> list[str]:
     return [key_of[n] for n in range(partitions)]
 
 
-def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
+def _rows(side: Side, number: int, keys: Sequence[str], timing: Timing) -> DataFrame:
     """Return records and ticks with the columns that `StateRecord` reads."""
     is_tick, is_problem = F.col("_tick").isNotNull(), F.col("_problem").isNotNull()
     tick_key = F.get(F.array(*map(F.lit, keys)), F.col("_tick"))
     arguments = [value.alias(f"a{n}") for n, value in enumerate(side.arguments)] or [F.lit(None).alias("a0")]
     is_record = ~is_tick & ~is_problem
+    counted = F.call_function("tidegate_read_time", F.col("_position"))
+    read_time = counted if timing.has_connector else F.lit(None).cast("long")
     return side.flow.frame.select(
         F.when(is_tick, tick_key).when(is_problem, F.lit(keys[0])).otherwise(side.key).alias("k"),
         F.when(is_tick, F.lit(2)).when(is_problem, F.lit(1)).otherwise(F.lit(0)).alias("kind"),
@@ -130,8 +145,24 @@ def _rows(side: Side, number: int, keys: Sequence[str]) -> DataFrame:
         F.when(is_record, side.event).otherwise(F.col("_raw")).alias("event"),
         F.col("_id").alias("id"),
         F.when(is_record, F.struct(*arguments)).alias("arguments"),
-        F.call_function("tidegate_read_time", F.col("_position")).alias("read"),
+        read_time.alias("read"),
     )
+
+
+def has_missing(on: Sequence[str]) -> Column:
+    """Return whether an event lacks one of some attributes: then it matches no other, as in SQL."""
+    return reduce(lambda found, name: found | col(name).isNull(), on, F.lit(False))
+
+
+def is_no_event() -> Column:
+    """Return whether a row is a tick or a refused record."""
+    return F.col("_tick").isNotNull() | F.col("_problem").isNotNull()
+
+
+def matching_key(on: Sequence[str]) -> Column:
+    """Return the key under which events of several inputs match; of an event that matches none, a key of its own."""
+    key = windows.key_text(on)
+    return F.when(has_missing(on), F.concat(key, F.lit("#"), F.col("_id"))).otherwise(key)
 
 
 def tie() -> Column:
@@ -190,6 +221,9 @@ def results(
     )
     return Flow(frame, schema, sources)
 
+
+ROW = ("kind", "tick", "source", "clock", "k", "start", "arrived", "event", "reason")
+"""The columns of the engine's rows that `results` reads."""
 
 CARRIED = ("_id", "_time", "_themes", "_clock", "_source", "_position", "_child", "_arrived")
 """Our own columns that are stored with an event in a state."""

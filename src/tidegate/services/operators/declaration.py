@@ -22,6 +22,8 @@ class OperatorInputs:
     streams: Mapping[str, Schema]
     """The schemas of the streams and services that operators name, by name."""
     is_first: bool = True
+    origins: frozenset[str] = frozenset()
+    """The streams and services whose events the main inputs have, under their own ids."""
 
     @property
     def schema(self) -> Schema:

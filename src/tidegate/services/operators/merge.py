@@ -58,11 +58,12 @@ def _is_required(name: str, schema: Schema) -> bool:
 
 
 def _note_repeated(operator: Merge, inputs: OperatorInputs, spot: Spot) -> None:
-    """Report inputs that are read twice with the same filter."""
-    first = [Branch(name) for name, _ in inputs.main] if inputs.is_first else []
-    branches = [*first, *operator.inputs]
-    for name in sorted({branch.stream for branch in branches if branches.count(branch) > 1}):
-        spot.report(f"expected {name!r} once: merged with itself each event comes twice")
+    """Report inputs that occur twice: two events would have the same id."""
+    before = [name for name, _ in inputs.main] if inputs.is_first else sorted(inputs.origins)
+    names = [*before, *(branch.stream for branch in operator.inputs)]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        hint = "; join its filters with OR" if any(each.filter for each in operator.inputs) else ""
+        spot.report(f"expected {name!r} once: merged with itself each event comes twice{hint}")
 
 
 def _note_differences(one: tuple[str, Schema], other: tuple[str, Schema], spot: Spot) -> None:

@@ -22,6 +22,8 @@ from tidegate.services.operators.settings import (
 
 _EVENTS = re.compile(r"([0-9]{1,15})\s*events?", re.ASCII)
 _DURATION = re.compile(r"(ms|s|m|h|d)\s*$")
+MAX_WINDOWS = 100_000
+"""Windows that an event may be in: the state has an entry for each."""
 _KEYS = ("length", "slide", "lateness", "offset", "zone", "session")
 
 
@@ -184,6 +186,11 @@ def note_window(window: Window | None, schema: Schema, spot: Spot) -> None:
             need_event_time(schema, at, "for a window by time")
             if not 0 < window.slide_s <= window.length_s or window.lateness_s < 0:
                 at.report("expected a slide above 0 and at most its length, and no negative lateness")
+            elif window.length_s > MAX_WINDOWS * window.slide_s:
+                at.report(
+                    f"expected a slide of at least {duration_text(window.length_s / MAX_WINDOWS)}: an event is in "
+                    f"{MAX_WINDOWS:,} windows at most"
+                )
             elif not 0 <= window.offset_s < window.slide_s:
                 at.report("expected an offset of at least 0 and less than the slide")
         case SessionWindow():

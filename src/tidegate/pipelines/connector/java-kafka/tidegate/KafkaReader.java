@@ -66,7 +66,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
         return true;
       }
     }
-    return false;
+    return ticks.nextOfBatch(row, consumer.position(), range.seen);
   }
 
   @Override

@@ -22,7 +22,7 @@ final class KafkaStream extends OffsetStream {
   private long lookDue;
 
   KafkaStream(CaseInsensitiveStringMap options) {
-    super(options.getOrDefault("start", "{}"));
+    super(options.getOrDefault("start", "{}"), options.getInt("ticks", 0));
     this.options = options;
     this.settings = KafkaClients.remembered(options.get("cluster"));
     this.topic = options.get("topic");
@@ -39,8 +39,8 @@ final class KafkaStream extends OffsetStream {
   }
 
   @Override
-  InputPartition range(String partition, long begin, long end) {
-    return new PartitionRange(partition, begin, end, settings, options);
+  InputPartition range(String partition, long begin, long end, long seen) {
+    return new PartitionRange(partition, begin, end, seen, settings, options);
   }
 
   @Override
@@ -70,17 +70,19 @@ final class KafkaStream extends OffsetStream {
     final String partition;
     final long begin;
     final long end;
+    final long seen;
     final String service;
     final String group;
     final int ticks;
 
-    PartitionRange(String partition, long begin, long end, String settings, CaseInsensitiveStringMap options) {
+    PartitionRange(String partition, long begin, long end, long seen, String settings, CaseInsensitiveStringMap options) {
       this.settings = settings;
       this.topic = options.get("topic");
       this.stream = options.getOrDefault("stream", topic);
       this.partition = partition;
       this.begin = begin;
       this.end = end;
+      this.seen = seen;
       this.service = options.getOrDefault("service", "");
       this.group = options.getOrDefault("group", "");
       this.ticks = options.getInt("ticks", 0);

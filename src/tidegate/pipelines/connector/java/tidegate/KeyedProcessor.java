@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -52,13 +53,24 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
   }
 
   /** Adds the stage to a frame with the columns that {@link StateRecord} reads. Runs on the driver. */
-  public static Dataset<Row> apply(Dataset<Row> input, String plan) {
+  public static Dataset<Row> apply(Dataset<Row> input, String json) {
+    StatePlan plan = new StatePlan(json);
     return input
-        .groupBy(functions.col("k"))
+        .groupBy(plan.batches ? partition(plan) : functions.col("k"))
         .as(Encoders.STRING(), Encoders.row(input.schema()))
         .transformWithState(
-            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(new StatePlan(plan)),
+            (StatefulProcessor<String, Row, Row>) new KeyedProcessor(plan),
             TimeMode.None(), OutputMode.Update(), Encoders.row(StateRecord.OUTPUT));
+  }
+
+  /**
+   * The tick key of a row's state partition. Spark sorts the rows of a micro-batch by key: with this one the rows of all
+   * keys stay in their order, with the ticks at the end.
+   */
+  private static Column partition(StatePlan plan) {
+    Column[] keys = plan.tickKeys.stream().map(functions::lit).toArray(Column[]::new);
+    Column number = functions.pmod(functions.hash(functions.col("k")), functions.lit(keys.length));
+    return functions.get(functions.array(keys), number).as("k");
   }
 
   @Override
@@ -84,10 +96,11 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
       }
       metrics.restore(partition, known);
       held = known == null ? 0 : known;
-      watermark = new Watermark(plan.sources, plan.idle, saved);
+      watermark = new Watermark(plan.sources, plan.idle, plan.batches, saved);
       timers = new KeyTimers(storedTimers);
       return null;
     });
+    tellWatermark(); // After a restart in silence the marks do not change.
     shape.begin(this);
     adaptTimers();
     loaded = true;
@@ -147,11 +160,23 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
         if (record.clock == null) {
           watermark.record(record.source, record.time);
         }
-        shape.take(record);
+        take(record);
         if (timers.isDue(watermark.value())) {
           fireTimers();
         }
     }
+  }
+
+  /** In real-time mode Spark has selected the key of the record. */
+  private void take(StateRecord record) {
+    if (!plan.batches) {
+      shape.take(record);
+      return;
+    }
+    under(record.key, () -> {
+      shape.take(record);
+      return null;
+    });
   }
 
   /** Passes the keys whose timers are due to the shape, earliest first. Returns true if there were any. */
@@ -174,17 +199,24 @@ public final class KeyedProcessor extends StatefulProcessor<String, Row, Row> {
     return fired;
   }
 
-  /** Stores the marks of all sources if one has changed, and updates the metrics. */
+  /**
+   * Stores the marks of all sources if one has changed, and updates the metrics. In a micro-batch the watermark
+   * also remembers the clocks of the sources.
+   */
   private void saveWatermark() {
-    if (watermark.isChanged()) {
+    if (watermark.isChanged() || plan.batches) {
       byte[] saved = watermark.save();
       under(tickKey, () -> {
         marks.update(saved);
         return null;
       });
-      metrics.watermark(partition, watermark.value());
-      watermark.marks().forEach((source, mark) -> metrics.watermark(partition + "." + source, mark));
+      tellWatermark();
     }
+  }
+
+  private void tellWatermark() {
+    metrics.watermark(partition, watermark.value());
+    watermark.marks().forEach((source, mark) -> metrics.watermark(partition + "." + source, mark));
   }
 
   /** Sends ticks with the watermark of this stage to the next one: all later results are after that time. */

@@ -19,7 +19,7 @@ final class LogStream extends OffsetStream {
   private final Path folder;
 
   LogStream(CaseInsensitiveStringMap options) {
-    super(options.getOrDefault("start", "{}"));
+    super(options.getOrDefault("start", "{}"), options.getInt("ticks", 0));
     this.options = options;
     this.folder = Path.of(options.get("path"));
   }
@@ -35,8 +35,8 @@ final class LogStream extends OffsetStream {
   }
 
   @Override
-  InputPartition range(String partition, long begin, long end) {
-    return new PartitionRange(folder.toString(), partition, begin, end, options);
+  InputPartition range(String partition, long begin, long end, long seen) {
+    return new PartitionRange(folder.toString(), partition, begin, end, seen, options);
   }
 
   @Override
@@ -67,17 +67,19 @@ final class LogStream extends OffsetStream {
     final String partition;
     final long begin;
     final long end;
+    final long seen;
     final String stream;
     final String service;
     final String marks;
     final long idleMillis;
     final int ticks;
 
-    PartitionRange(String folder, String partition, long begin, long end, CaseInsensitiveStringMap options) {
+    PartitionRange(String folder, String partition, long begin, long end, long seen, CaseInsensitiveStringMap options) {
       this.folder = folder;
       this.partition = partition;
       this.begin = begin;
       this.end = end;
+      this.seen = seen;
       this.stream = Path.of(folder).getFileName().toString();
       this.service = options.getOrDefault("service", "");
       this.marks = options.getOrDefault("marks", "");

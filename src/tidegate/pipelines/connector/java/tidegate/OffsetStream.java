@@ -10,10 +10,17 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 
 /** The driver's side of a source whose partitions have one offset each. */
 abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
-  private final LogOffset start;
+  /** How long after a micro-batch the ticks of a silent stream make another one. */
+  private static final long SILENT_BATCH_MICROS = 500_000;
 
-  OffsetStream(String start) {
+  private final LogOffset start;
+  private final int ticks;
+  private LogOffset latest = new LogOffset(Map.of());
+
+  /** {@code ticks} is how many state partitions get ticks. */
+  OffsetStream(String start, int ticks) {
     this.start = LogOffset.fromJson(start);
+    this.ticks = ticks;
   }
 
   /** Returns the offset of the oldest record of each existing partition. */
@@ -22,8 +29,8 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   /** Returns the offset after the newest complete record of each partition. */
   abstract Map<String, Long> ends();
 
-  /** Returns the part of a partition that a task reads. */
-  abstract InputPartition range(String partition, long begin, long end);
+  /** Returns the part of a partition that a task reads. {@code seen}: when a micro-batch had all of it; -1: it is not known. */
+  abstract InputPartition range(String partition, long begin, long end, long seen);
 
   @Override
   public final Offset initialOffset() {
@@ -36,7 +43,15 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   public final Offset latestOffset() {
     Map<String, Long> found = ends();
     found.replaceAll((name, end) -> Math.max(end, start.positions.getOrDefault(name, 0L)));
-    return new LogOffset(found);
+    if (ticks == 0) {
+      return new LogOffset(found);
+    }
+    // Spark makes a batch if the offset is another one.
+    long now = Metrics.nowMicros();
+    if (!latest.positions.equals(found) || now - latest.seen >= SILENT_BATCH_MICROS) {
+      latest = new LogOffset(found, now);
+    }
+    return latest;
   }
 
   @Override
@@ -60,8 +75,8 @@ abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
   /** Returns where to read a partition. One that is not in {@code from} is read from its start offset. */
   private InputPartition[] plan(LogOffset from, LogOffset to, Map<String, Long> begins) {
     return to.positions.entrySet().stream()
-        .filter(each -> beginOf(each.getKey(), from, begins) < each.getValue())
-        .map(entry -> range(entry.getKey(), beginOf(entry.getKey(), from, begins), entry.getValue()))
+        .filter(each -> ticks > 0 || beginOf(each.getKey(), from, begins) < each.getValue())
+        .map(each -> range(each.getKey(), beginOf(each.getKey(), from, begins), each.getValue(), to.seen))
         .toArray(InputPartition[]::new);
   }
 

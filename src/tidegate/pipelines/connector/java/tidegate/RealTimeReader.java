@@ -54,7 +54,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       isBatch = true;
       metrics.batch();
     }
-    return lines.position() < range.end && step();
+    return lines.position() < range.end && step() || ticks.nextOfBatch(row, lines.position(), range.seen);
   }
 
   @Override

@@ -7,13 +7,13 @@ import org.apache.spark.sql.api.java.UDF6;
 /**
  * Follows the event times of one source partition; a column of the source's own task.
  *
- * <p>It sees every record that was parsed, also those that a filter removes later, and returns null for them. For a
- * tick it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1}, in
+ * <p>It sees every record that was parsed, also those that a filter removes later, and returns null for them. For a tick
+ * it returns {@code largest time,delay,wall clock of the last record,when everything was read or -1,records}, in
  * microseconds. The delay is the largest recent difference between the time of reading and event time; it decays by a
  * hundredth per record.
  *
- * <p>Spark starts a new task at each checkpoint. It continues with the values of the last one, unless it reads records
- * again.
+ * <p>Spark starts a new task at each checkpoint. It goes on with what the last one knew, unless it reads records again.
+ * A task of a micro-batch begins anew, and {@link Watermark} remembers what came before.
  */
 public final class SourceClock implements UDF6<String, String, Long, Integer, Long, Long, String> {
   private static final long serialVersionUID = 1L;
@@ -31,6 +31,7 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
     double delay = -1;
     long last;
     long called;
+    long records;
 
     Known(long now) {
       last = now;
@@ -46,21 +47,26 @@ public final class SourceClock implements UDF6<String, String, Long, Integer, Lo
 
   private transient Known known;
 
-  /** {@code tick} is null for a record; {@code time} is null if the record can't be read. */
+  /**
+   * {@code service} is empty in micro-batches; {@code tick} is null for a record; {@code time} is null if the record
+   * can't be read.
+   */
   @Override
   public String call(String service, String source, Long position, Integer tick, Long caughtUp, Long time) {
     long now = Metrics.nowMicros();
     if (known == null) {
-      known = ALL.compute(
+      known = service.isEmpty() ? new Known(now) : ALL.compute(
           service + "/" + source,
           (name, last) -> last != null && last.isBefore(position, now) ? last : new Known(now));
     }
     known.position = position;
     known.called = now;
     if (tick != null) {
-      return known.largest + "," + (long) known.delay + "," + known.last + "," + (caughtUp == null ? -1 : caughtUp);
+      return known.largest + "," + (long) known.delay + "," + known.last + ","
+          + (caughtUp == null ? -1 : caughtUp) + "," + known.records;
     }
     if (time != null) {
+      known.records++;
       known.largest = Math.max(known.largest, time);
       known.last = now;
       // Not the time of arrival: a broker may have delivered the record much later.

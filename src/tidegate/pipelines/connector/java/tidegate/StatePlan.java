@@ -61,6 +61,8 @@ final class StatePlan implements Serializable {
   final int nextPartitions;
   /** The source partitions that send ticks. The watermark waits for all of them. */
   final List<String> sources = new ArrayList<>();
+  /** Whether it runs in micro-batches. */
+  final boolean batches;
   final long lateness;
   /** Silence after which a source no longer holds the watermark back; -1: never. */
   final long idle;
@@ -105,6 +107,7 @@ final class StatePlan implements Serializable {
     node.get("tick_keys").forEach(each -> tickKeys.add(each.asText()));
     nextPartitions = node.path("next_partitions").asInt(0);
     node.get("sources").forEach(each -> sources.add(each.asText()));
+    batches = node.path("batches").asBoolean(false);
     lateness = node.path("lateness").asLong(0);
     idle = node.path("idle").asLong(-1);
     onLate = node.path("on_late").asText("quarantine");

@@ -3,9 +3,10 @@ package tidegate;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 
 /**
- * The ticks of one reader in real-time mode: a row for each state partition every 100 ms, also without records.
+ * The ticks of one reader, which do not move its offset.
  *
- * <p>They do not move the reader's offset. The first ones come before the first record.
+ * <p>In real-time mode there is a row for each state partition every 100 ms, also in silence; the first ones come before
+ * the first record. In a micro-batch they come after the last record.
  */
 final class Ticks {
   static final long INTERVAL_MS = 100;
@@ -13,6 +14,7 @@ final class Ticks {
   private final int partitions;
   private long due = System.nanoTime();
   private int left;
+  private int given;
   private long caughtUp = -1;
   private long told = -1;
 
@@ -32,6 +34,15 @@ final class Ticks {
     return partitions == 0 ? most : Math.min(most, Math.max(0, (due - System.nanoTime()) / 1_000_000 + 1));
   }
 
+  /** Writes the next tick at the end of a micro-batch; false if there are no more. {@code seen}: nothing was left then. */
+  boolean nextOfBatch(GenericInternalRow row, long position, long seen) {
+    if (given == partitions) {
+      return false;
+    }
+    write(row, position, given++, seen);
+    return true;
+  }
+
   /** Writes the next tick into a row. Returns false if none is due. */
   boolean next(GenericInternalRow row, long position) {
     if (partitions == 0) {
@@ -48,13 +59,17 @@ final class Ticks {
       caughtUp = -1;
     }
     left--;
+    write(row, position, left, told);
+    return true;
+  }
+
+  private static void write(GenericInternalRow row, long position, int partition, long caughtUp) {
     row.update(1, position);
     long now = Metrics.nowMicros();
     ReadTime.set(now);
     row.update(2, now);
     row.update(3, null);
-    row.update(4, left);
-    row.update(5, told < 0 ? null : (Object) told);
-    return true;
+    row.update(4, partition);
+    row.update(5, caughtUp < 0 ? null : (Object) caughtUp);
   }
 }
