@@ -25,7 +25,7 @@ from tidegate.gateway.auth.oidc import Issuer
 from tidegate.gateway.auth.origins import checked
 from tidegate.gateway.auth.owner_rights import OwnerRights
 from tidegate.gateway.auth.policy import Policies
-from tidegate.gateway.auth.quotas import CallerPace, Meter, share
+from tidegate.gateway.auth.quotas import Meter, share
 from tidegate.gateway.auth.sign_ins import SignIns
 from tidegate.gateway.auth.view import View
 from tidegate.gateway.federation_adapter import FederationAdapter
@@ -55,7 +55,6 @@ from tidegate.services.check import Usable, usable
 from tidegate.services.derived import with_derived_constraints
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
-from tidegate.subscriptions import SubscriptionRecord
 from tidegate.timing import periodic
 
 POLL_INTERVAL_S = 0.25
@@ -171,7 +170,7 @@ class Gateway:
             self.owners.encoding,
             self.metrics.sent,
             self.tracing,
-            self._pace,
+            lambda record: self.meter.pace(self.owners.owner(record)),
             self.roster.id,
             lambda: self.roster.peers,
         )
@@ -187,9 +186,6 @@ class Gateway:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.on_durable_change(id_, registered)
-
-    def _pace(self, record: SubscriptionRecord) -> CallerPace | None:
-        return self.meter.pace(self.owners.owner(record))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)

@@ -67,3 +67,5 @@ def optional_record(properties: Schema, **more: Any) -> Schema:
 COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
 NUMBER: Schema = {"type": "number"}
 FIGURE: Schema = {"type": "number", "minimum": 0}
+ERRORS: Schema = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT}})
+"""The problems of a request, each with its place."""

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from tidegate.gateway.describe.json_schema import BROKER, NAME, SERVICE, ref
 from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
 from tidegate.gateway.describe.link_schemas import LINK_SCHEMAS
+from tidegate.gateway.describe.quarantine_schemas import QUARANTINE_SCHEMAS
 from tidegate.gateway.describe.schemas import SCHEMAS
 from tidegate.gateway.history.writers import ARROW, PARQUET
 from tidegate.gateway.http.problems import MEDIA_TYPE
@@ -286,7 +287,8 @@ def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
             call = CALLS.get(f"{method.upper()} {path}")
             if call is not None:
                 _complete(operation, call, path, needs_keys=needs_keys)
-    document["components"] = {"schemas": {**SCHEMAS, **LINK_SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
+    schemas = {**SCHEMAS, **QUARANTINE_SCHEMAS, **LINK_SCHEMAS, **KEY_SCHEMAS}
+    document["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
     return document
 
 

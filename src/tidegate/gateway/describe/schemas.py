@@ -14,6 +14,7 @@ from tidegate.gateway.describe.json_schema import (
     ANY_OBJECT,
     COUNTS,
     CURSOR,
+    ERRORS,
     FIGURE,
     FLAG,
     LENGTH,
@@ -28,7 +29,6 @@ from tidegate.gateway.describe.json_schema import (
     record,
     ref,
 )
-from tidegate.gateway.quarantine import MAX_EVENTS as MAX_QUARANTINED
 from tidegate.subscriptions import PUSH_TARGETS, PushTarget, Webhook
 from tidegate.subscriptions.rules import MAX_TEXT, PULLED
 
@@ -72,7 +72,6 @@ def _wanted(*, changed: bool) -> Schema:
     }
 
 
-_ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT}})
 _EDGE: Schema = {"anyOf": [NUMBER, MOMENT]}
 _STATUS = record(
     {"service": TEXT, "state": TEXT, "version": WHOLE, "time": MOMENT},
@@ -83,40 +82,11 @@ _RECEIPT = record(
         "accepted": WHOLE,
         "duplicates": {**WHOLE, "description": "In the log already, by their ids."},
         "refused": WHOLE,
-        "errors": _ERRORS,
+        "errors": ERRORS,
         "error_count": WHOLE,
         "cursor": CURSOR,
     },
     optional=("errors", "error_count", "cursor"),
-)
-_REFUSED = record(
-    {
-        "id": {**TEXT, "description": "Its place in the quarantine."},
-        "event_id": or_null(TEXT),
-        "time": or_null(TEXT),
-        "reason": TEXT,
-        "rules": array(TEXT),
-        "source": or_null(TEXT),
-        "event": or_null(ANY_OBJECT),
-        "raw": TEXT,
-        "raw64": TEXT,
-        "replayed": or_null(record({"at": MOMENT, "stream": TEXT, "by": or_null(TEXT)})),
-    },
-    optional=("raw", "raw64"),
-)
-_ENTRY = record(
-    {"id": TEXT, "event": or_null(ANY_OBJECT), "patch": or_null(ANY_OBJECT), "stream": or_null(TEXT)},
-    optional=("event", "patch", "stream"),
-    closed=True,
-)
-_SELECTION = optional_record(
-    {
-        "rule": TEXT,
-        "from": TEXT,
-        "to": TEXT,
-        "cursor": TEXT,
-        "max": {"type": "integer", "minimum": 1, "maximum": MAX_QUARANTINED},
-    }
 )
 _WEBHOOK = _shown(Webhook)
 _SOURCE_STATUS = record(
@@ -196,7 +166,7 @@ SCHEMAS: dict[str, Schema] = {
             "title": TEXT,
             "status": {"type": "integer", "minimum": 400, "maximum": 599},
             "detail": TEXT,
-            "errors": _ERRORS,
+            "errors": ERRORS,
         },
         optional=("errors",),
         description="The problem and its place (RFC 9457).",
@@ -346,34 +316,6 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Receipt": _RECEIPT,
     "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
-    "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),
-    "ReplayRequest": {
-        "anyOf": [
-            record({"events": array(_ENTRY, minItems=1, maxItems=MAX_QUARANTINED)}, closed=True),
-            record({"all": _SELECTION, "patch": or_null(ANY_OBJECT)}, optional=("patch",), closed=True),
-        ]
-    },
-    "Replay": record(
-        {
-            "replayed": WHOLE,
-            "already": WHOLE,
-            "refused": WHOLE,
-            "results": array(
-                record(
-                    {
-                        "id": TEXT,
-                        "result": {"enum": ["replayed", "already", "refused"]},
-                        "stream": or_null(TEXT),
-                        "errors": _ERRORS,
-                    },
-                    optional=("errors",),
-                )
-            ),
-            "cursor": or_null(CURSOR),
-            "more": FLAG,
-        },
-        optional=("cursor", "more"),
-    ),
     "SubscriptionRequest": optional_record(
         {**_wanted(changed=False), "from": or_null(TEXT), "cursor": or_null(TEXT)},
         description="See docs/spec/subscriptions.md.",
