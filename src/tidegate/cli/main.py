@@ -13,6 +13,7 @@ from tidegate.cli.commands import (
     backtest,
     backup,
     bench,
+    check,
     discover,
     doctor,
     explain,
@@ -67,6 +68,8 @@ app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
+app.command("check")(check.check)
+app.command("repair")(check.repair)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(semantics.app, name="semantics")
