@@ -89,16 +89,9 @@ _RECEIPT = record(
     optional=("errors", "error_count", "cursor"),
 )
 _WEBHOOK = _shown(Webhook)
-_SOURCE_STATUS = record(
-    {
-        "state": TEXT,
-        "error": or_null(TEXT),
-        "events_per_s": or_null({"type": "number"}),
-        "events": or_null(WHOLE),
-        "refused": or_null(WHOLE),
-        "restarts": or_null(WHOLE),
-    }
-)
+_STREAM_TEXTS = dict.fromkeys(("name", "source", "description"), TEXT)
+_COUNTS = dict.fromkeys(("events", "refused", "restarts"), or_null(WHOLE))
+_SOURCE_STATUS = record({"state": TEXT, "error": or_null(TEXT), "events_per_s": or_null({"type": "number"}), **_COUNTS})
 _SUBSCRIPTION = record(
     {
         "id": TEXT,
@@ -342,9 +335,7 @@ SCHEMAS: dict[str, Schema] = {
     "Overview": record(
         {
             "at": MOMENT,
-            "streams": array(
-                record({"name": TEXT, "source": TEXT, "description": TEXT, "status": or_null(_SOURCE_STATUS)})
-            ),
+            "streams": array(record({**_STREAM_TEXTS, "status": or_null(_SOURCE_STATUS)})),
             "services": array(
                 record(
                     {
