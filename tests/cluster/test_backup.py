@@ -24,7 +24,10 @@ streams: {raw: {schema: {n: int64, kind: string, time: timestamp}, event_time: t
 services:
   odd: {from: raw, pipeline: [{filter: kind = 'odd'}]}
   rare: {from: odd, pipeline: [{filter: n > 100}]}
-  counted: {from: raw, pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]}
+  counted:
+    from: raw
+    idle: never  # the events are old, and a busy machine may be silent for longer than the default
+    pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]
 """
 
 
