@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.pipelines.plain.state.plan import LATE, RESULT, TICK, StatePlan
 from tidegate.pipelines.plain.state.stage import Stage
-from tidegate.pipelines.plain.state.watermark import Clock, Watermark
+from tidegate.pipelines.plain.state.watermark import TickClock, Watermark
 
 SECOND = 1_000_000
 SOURCE = "a/0"
@@ -65,11 +65,11 @@ class MemoryStore:
         self.marks = text
 
 
-def tick(clock: Clock) -> Row:
+def tick(clock: TickClock) -> Row:
     return Row("#@", kind=TICK, clock=clock.text())
 
 
-END = tick(Clock(None, None, 0, None, 1 << 60))
+END = tick(TickClock(None, None, 0, None, 1 << 60))
 """The source has been silent for years."""
 
 
@@ -87,7 +87,7 @@ def run(plan: StatePlan, rows: Sequence[Row], seed: int = 1, store: MemoryStore 
         size = rng.randrange(1, 30)
         batch = list(rows[at : at + size])
         times = [row.time for row in batch if row.time is not None]
-        results += Stage(plan, 0, store).run([*batch, tick(Clock(max(times), None, len(batch), 0, None))])
+        results += Stage(plan, 0, store).run([*batch, tick(TickClock(max(times), None, len(batch), 0, None))])
         at += size
     return results + Stage(plan, 0, store).run([END])
 
@@ -296,16 +296,16 @@ def test_late_record_is_refused_dropped_or_updates_its_window(on_late: str) -> N
 def test_watermark_follows_the_clock_while_events_are_live_and_all_is_read() -> None:
     now = 1_000 * SECOND
     watermark = Watermark(["a/0", "a/1"], 10 * SECOND)
-    watermark.tick("a/0", Clock(now - SECOND, SECOND, 5, now, now).text())
+    watermark.tick("a/0", TickClock(now - SECOND, SECOND, 5, now, now).text())
     assert watermark.value is None, "the other partition has sent nothing"
-    watermark.tick("a/1", Clock(None, None, 0, None, now).text())
+    watermark.tick("a/1", TickClock(None, None, 0, None, now).text())
     assert watermark.value is None
     watermark = Watermark(["a/0", "a/1"], 10 * SECOND, watermark.save())
-    watermark.tick("a/1", Clock(None, None, 0, None, now + 10 * SECOND).text())
+    watermark.tick("a/1", TickClock(None, None, 0, None, now + 10 * SECOND).text())
     assert watermark.value == now - SECOND, "the silent partition holds nothing back"
-    watermark.tick("a/0", Clock(None, None, 0, None, now + 5 * SECOND).text())
+    watermark.tick("a/0", TickClock(None, None, 0, None, now + 5 * SECOND).text())
     assert watermark.value == now + 4 * SECOND
-    watermark.tick("a/0", Clock(None, None, 0, None, None).text())
+    watermark.tick("a/0", TickClock(None, None, 0, None, None).text())
     assert watermark.value == now + 4 * SECOND, "not everything was read"
 
 
@@ -318,7 +318,7 @@ def test_watermark_of_a_stage_is_that_of_the_stage_before() -> None:
 
 def test_stage_sends_ticks_to_the_next_that_no_later_result_precedes() -> None:
     two = StatePlan("out", "stage1", "windows", (SOURCE,), next_partitions=2, length=10, slide=10, lateness=3)
-    rows = Stage(two, 0, MemoryStore()).run([record(0, "x", 40), tick(Clock(40, None, 1, 0, None))])
+    rows = Stage(two, 0, MemoryStore()).run([record(0, "x", 40), tick(TickClock(40, None, 1, 0, None))])
     assert [(row["tick"], row["clock"]) for row in rows if row["kind"] == TICK] == [(0, "=37"), (1, "=37")]
 
 
@@ -326,7 +326,7 @@ def test_windows_close_by_the_lateness_of_a_new_version() -> None:
     settings = {"length": 10 * SECOND, "slide": 10 * SECOND, "aggregates": [COUNT]}
     store = MemoryStore()
     late, early = plan("windows", lateness=60 * SECOND, **settings), plan("windows", lateness=SECOND, **settings)
-    Stage(late, 0, store).run([record(0, "x", 1), tick(Clock(1, None, 1, 0, None))])
-    rows = Stage(early, 0, store).run([tick(Clock(11 * SECOND, None, 1, 0, None))])
+    Stage(late, 0, store).run([record(0, "x", 1), tick(TickClock(1, None, 1, 0, None))])
+    rows = Stage(early, 0, store).run([tick(TickClock(11 * SECOND, None, 1, 0, None))])
     assert [(row["k"], row["end"]) for row in results(rows)] == [("x", 10 * SECOND)]
     assert not store.times

@@ -19,7 +19,7 @@ class LogFinding:
     stream: str
     partition: str
     kind: Literal["lost", "damaged"]
-    """`lost`: no segment has them. `damaged`: what is there is no record."""
+    """`lost`: no segment has these offsets. `damaged`: the bytes there are no record."""
     begin: int
     end: int
 
@@ -30,7 +30,7 @@ class LogFinding:
 
 
 def check_log(root: Path) -> Iterator[LogFinding]:
-    """Yield what is lost or damaged, by stream and partition. The end of the newest segment may be incomplete."""
+    """Yield lost and damaged ranges, by stream and partition. The end of the newest segment may be incomplete."""
     for stream in streams_of(root):
         with suppress(FileNotFoundError):  # it was deleted
             for partition in sorted(path for path in (root / stream).iterdir() if path.is_dir()):

@@ -53,7 +53,7 @@ def next_offset(folder: Path, segment: Segment, end: int, segment_bytes: int) ->
     if _furthest_reader(folder) > end:
         candidates.append(furthest)
     if state == "closed" and detail.isdecimal() and int(detail) > end:
-        candidates.append(int(detail) + 1)  # a reader at the old end gets a gap, too: what it has read may be needed
+        candidates.append(int(detail) + 1)  # a reader at the old end gets a gap, too
     elif state == "open" and detail != _boot():
         candidates.append(furthest)
     if _has_time_between(segment, end, furthest):

@@ -125,7 +125,7 @@ def _with_ticks(frame: DataFrame, clock: SourceClock, max_ahead_s: float | None)
     refused = frame.withColumn("_problem", F.when(F.col("tick").isNull(), problem))
     time = F.when(F.col("_problem").isNull(), F.unix_micros("_time"))
     ticked = refused.withColumn("_ticking", clock(time)).withColumnRenamed("tick", "_tick").drop("caught_up")
-    # A problem that was only found here must not stand for the time of the event.
+    # Do not use the time of a record that was refused just now.
     return ticked.withColumn("_clock", F.when(F.col("_problem").isNull(), F.col("_clock")).otherwise(_arrival()))
 
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.streams import Streams
 from tidegate.services.definitions import Service
 
 _VERDICTS = {False: ("pass", "flag"), True: ("quarantine",)}
-"""What is written to the output, and what to the quarantine."""
+"""The verdicts whose events are in the output (False) and in the quarantine (True)."""
 
 _Place = tuple[int, int]
 """Position of a source record, and the number of the event that was made of it."""

@@ -91,7 +91,7 @@ def with_state(frame: DataFrame, plan: str) -> DataFrame:
 def source_clock(service: str, time: Column) -> Column:
     """Return the clock of a source partition for ticks, and null for records, as a `SourceClock` of the connector.
 
-    `service` is empty in micro-batches: there each task begins anew. `time` is null if a record can't be read. The
+    `service` is empty in micro-batches, where tasks share no values. `time` is null if a record can't be read. The
     other columns are those of `records.SourceClock`.
     """
     place = (F.lit(service), F.col("_source"), F.col("_position"))

@@ -24,7 +24,7 @@ from tidegate.logs.files import Partition
 
 STREAM, SEEN, BEHIND = "stream", "seen", "behind"
 """Keys of an offset next to the partitions: the stream, the time at which the end of the batch was determined, as a
-text of microseconds, and the partitions of which the batch does not reach the end. The connector ignores them."""
+text of microseconds, and the partitions whose end the batch does not reach. The connector ignores them."""
 
 SILENT_BATCH_MICROS = 1_000_000
 """How long after the last batch the ticks of a silent stream make another one."""

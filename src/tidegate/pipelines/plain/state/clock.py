@@ -10,11 +10,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.functions import arrow_udf
 
-from tidegate.pipelines.plain.state.watermark import Clock
+from tidegate.pipelines.plain.state.watermark import TickClock
 
 
 def source_clock(time: Column) -> Column:
-    """Return the text of a `Clock` for ticks, and null for records.
+    """Return the text of a `TickClock` for ticks, and null for records.
 
     `time` is null if a record can't be read. The other columns are those of `records.SourceClock`. Ticks come after the
     records.
@@ -34,7 +34,7 @@ def _clocks(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array]]) ->
         clocks: list[str | None] = []
         for tick, caught_up, time, arrived in zip(*(column.to_pylist() for column in columns), strict=True):
             if tick is not None:
-                clocks.append(Clock(largest, delay, count, last, caught_up).text())
+                clocks.append(TickClock(largest, delay, count, last, caught_up).text())
                 continue
             clocks.append(None)
             if time is not None:

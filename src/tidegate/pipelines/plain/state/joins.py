@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from tidegate.pipelines.plain.state.plan import Outputs, Record, State, StatePlan, instant
+from tidegate.pipelines.plain.state.plan import Record, StageOutputs, State, StatePlan, instant
 
 Held = list[Any]
 """An event that is held: side, time, tie, whether it was joined, JSON."""
@@ -25,7 +25,7 @@ class JoinShape:
         self._plan = plan
         self.delay = plan.lateness + plan.within + (plan.how != "inner")
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Give the combinations of a record, and hold it."""
         if out.has_passed(self._expiry(record.time) + 1):
             out.refuse_late(record, f"its time is {instant(record.time)}")
@@ -48,7 +48,7 @@ class JoinShape:
             out.emit(record.key, record.time, record.time, arrived=record.arrived, events=events)
         insort(held, own, key=lambda each: each[: _TIE + 1])
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Remove events that can no longer be joined."""
         plan = self._plan
         left = []
@@ -87,7 +87,7 @@ class TupleJoinShape:
     def __init__(self, plan: StatePlan) -> None:
         self._plan = plan
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Let a record wait until its window moves, then give the combinations of those that waited."""
         plan = self._plan
         windows: list[list[str]] = state.setdefault("windows", [[] for _ in range(plan.sides)])
@@ -102,7 +102,7 @@ class TupleJoinShape:
         windows[record.side] = [*windows[record.side], *waiting[record.side]][-plan.length :]
         waiting[record.side] = []
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Do nothing: there are no timers."""
 
     def timer(self, state: State) -> int | None:  # noqa: ARG002 - of the protocol
@@ -118,7 +118,7 @@ class LookupShape:
     def __init__(self, plan: StatePlan) -> None:
         self._plan = plan
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Give a record with the latest event of the table, or replace that."""
         if record.side == 0:
             if state or not self._plan.required:
@@ -126,7 +126,7 @@ class LookupShape:
         elif not state or record.time >= state["time"]:
             state.update(time=record.time, event=record.event)
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Do nothing: there are no timers."""
 
     def timer(self, state: State) -> int | None:  # noqa: ARG002 - of the protocol
@@ -142,13 +142,13 @@ class PreviousShape:
     def __init__(self, plan: StatePlan) -> None:
         self._back = plan.back
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Give a record with an earlier one, and remember it."""
         events: list[str] = state.setdefault("events", [])
         out.emit_record(record, [events[-self._back] if len(events) >= self._back else None])
         state["events"] = [*events, record.event][-self._back :]
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Do nothing: there are no timers."""
 
     def timer(self, state: State) -> int | None:  # noqa: ARG002 - of the protocol
@@ -164,14 +164,14 @@ class DistinctShape:
     def __init__(self, plan: StatePlan) -> None:
         self._within = plan.within
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Give a record if it is the first."""
         times: list[int] = state.setdefault("events", [])
         if all(abs(time - record.time) > self._within for time in times):
             times.append(record.time)
             out.emit_record(record)
 
-    def due(self, state: State, key: str, out: Outputs) -> None:  # noqa: ARG002 - of the protocol
+    def due(self, state: State, key: str, out: StageOutputs) -> None:  # noqa: ARG002 - of the protocol
         """Forget events that none can repeat any more."""
         _keep(state, [time for time in self._times(state) if not out.has_passed(self._forgotten(time))])
 

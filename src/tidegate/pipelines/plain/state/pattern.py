@@ -7,7 +7,7 @@ from bisect import insort
 from typing import Any
 
 from tidegate.pipelines.plain.state.aggregates import json_array
-from tidegate.pipelines.plain.state.plan import Outputs, Record, State, StatePlan, instant
+from tidegate.pipelines.plain.state.plan import Record, StageOutputs, State, StatePlan, instant
 
 MAX_RUNS = 1_000
 """Runs of a key at a time; the oldest gives way."""
@@ -32,7 +32,7 @@ class PatternShape:
         self.delay = plan.lateness
         self._within = plan.within if plan.within >= 0 else None
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Let a record wait until none can come before it."""
         plan = self._plan
         last = state.get("last")
@@ -47,7 +47,7 @@ class PatternShape:
             key=lambda event: event[: _TIE + 1],
         )
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Let the runs of a key see the events that the watermark has passed, and the time since."""
         assert out.watermark is not None
         state.setdefault("runs", [])
@@ -95,7 +95,7 @@ class PatternShape:
         has_begun = self._is_absent(run["step"]) or run["taken"] > 0
         return run["since"] + lasting if lasting is not None and has_begun else None
 
-    def _expire(self, state: State, key: str, time: int, out: Outputs) -> None:
+    def _expire(self, state: State, key: str, time: int, out: StageOutputs) -> None:
         """Complete steps that have lasted until a time, and drop runs that took too long."""
         for run in list(state["runs"]):
             is_over = False
@@ -110,7 +110,7 @@ class PatternShape:
     def _is_too_long(self, run: Run, time: int) -> bool:
         return self._within is not None and time - run["start"] > self._within
 
-    def _advance(self, state: State, key: str, event: Event, out: Outputs) -> None:
+    def _advance(self, state: State, key: str, event: Event, out: StageOutputs) -> None:
         was_inside, is_inside = state.get("inside", False), event[_SATISFIES][0]
         state["inside"] = is_inside
         for run in list(state["runs"]):
@@ -122,7 +122,7 @@ class PatternShape:
         if is_inside and not (self._lasting(0) is not None and was_inside):
             self._begin(state, key, event, out)
 
-    def _begin(self, state: State, key: str, event: Event, out: Outputs) -> None:
+    def _begin(self, state: State, key: str, event: Event, out: StageOutputs) -> None:
         time = event[_TIME]
         run = {"step": 0, "taken": 0, "start": time, "span": event[_SPAN], "since": time, "end": time}
         run["events"] = [[] for _ in self._plan.steps]
@@ -185,7 +185,7 @@ class PatternShape:
         return bool(len(run["events"][before]) < self._most(before) and satisfies[before] and not is_next)
 
     def _is_complete(self, run: Run) -> bool:
-        """Return whether the last step has what it needs: a match does not wait for more."""
+        """Return True if the last step has its minimum of events: a match does not wait for more."""
         step = run["step"]
         is_last = step == len(self._plan.steps) - 1
         return is_last and self._lasting(step) is None and run["taken"] >= self._least(step)
@@ -198,7 +198,7 @@ class PatternShape:
         span, start = (math.nan if each is None else float(each) for each in (event[_SPAN], run["span"]))
         return abs(span - start) <= self._plan.span_limit
 
-    def _finish_step(self, state: State, key: str, run: Run, out: Outputs) -> bool:
+    def _finish_step(self, state: State, key: str, run: Run, out: StageOutputs) -> bool:
         """Go to the next step. If there is none, give the match, end all runs, and return True."""
         if run["step"] + 1 < len(self._plan.steps):
             run.update(step=run["step"] + 1, taken=0, since=run["end"])

@@ -59,7 +59,7 @@ class StatePlan:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record on its way into a stage."""
+    """A record that enters a stage."""
 
     key: str
     side: int = 0
@@ -75,7 +75,7 @@ class Record:
 
 
 @dataclass
-class Outputs:
+class StageOutputs:
     """The rows that a stage gives, and the watermark as its shape sees it."""
 
     watermark: int | None = None
@@ -145,23 +145,23 @@ class Outputs:
         self.rows.append(columns)
 
 
-class Shape(Protocol):
-    """One shape of state: what it keeps of a key, and what it gives for a record or a timer."""
+class StateShape(Protocol):
+    """One kind of state: its content for a key, and its reaction to records and timers."""
 
     delay: int
     """How far behind the watermark the event time of a later result may be."""
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
-        """Take a record of a key into its state."""
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
+        """Apply a record to the state of its key."""
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
-        """Give what the watermark has completed; called when it has reached `timer`."""
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
+        """Emit the results that are complete; called when the watermark has reached `timer`."""
 
     def timer(self, state: State) -> int | None:
         """Return the watermark at which `due` is to be called for a state."""
 
 
-ShapeFactory = Callable[[StatePlan], Shape]
+ShapeFactory = Callable[[StatePlan], StateShape]
 
 
 def instant(micros: int) -> str:

@@ -9,7 +9,16 @@ from typing import Any, Protocol
 
 from tidegate.pipelines.plain.state.joins import DistinctShape, JoinShape, LookupShape, PreviousShape, TupleJoinShape
 from tidegate.pipelines.plain.state.pattern import PatternShape
-from tidegate.pipelines.plain.state.plan import PASSED, TICK, Outputs, Record, Shape, ShapeFactory, State, StatePlan
+from tidegate.pipelines.plain.state.plan import (
+    PASSED,
+    TICK,
+    Record,
+    ShapeFactory,
+    StageOutputs,
+    State,
+    StatePlan,
+    StateShape,
+)
 from tidegate.pipelines.plain.state.watermark import Watermark
 from tidegate.pipelines.plain.state.windows import CountShape, WindowShape
 
@@ -41,7 +50,7 @@ class Row(Protocol):
     arguments: Mapping[str, Any] | None
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """The stored state of one partition, as texts."""
 
     def load(self, key: str) -> str | None:
@@ -66,7 +75,7 @@ class Store(Protocol):
 class Timers:
     """The timer of each key. Stored ones are loaded when the watermark may have reached the first of them."""
 
-    def __init__(self, store: Store, first: int | None) -> None:
+    def __init__(self, store: StateStore, first: int | None) -> None:
         """`first` is not after the first stored timer; None: there is none."""
         self._store, self._first = store, first
         self._known: dict[str, int | None] = {}
@@ -104,15 +113,15 @@ class Timers:
 class Stage:
     """One state partition of a stage, for one batch."""
 
-    def __init__(self, plan: StatePlan, number: int, store: Store) -> None:
+    def __init__(self, plan: StatePlan, number: int, store: StateStore) -> None:
         self._plan, self._number, self._store = plan, number, store
-        self._shape: Shape = SHAPES[plan.shape](plan)
+        self._shape: StateShape = SHAPES[plan.shape](plan)
         self._states: dict[str, tuple[State, str | None]] = {}
         """The states of keys, each with its stored text."""
         marks = json.loads(store.load_marks() or "null") or {}
         self._watermark = Watermark(plan.sources, plan.idle, marks.get("watermark"))
         self._timers = Timers(store, marks.get("timer"))
-        self._out = Outputs(self._watermark.value, plan.on_late)
+        self._out = StageOutputs(self._watermark.value, plan.on_late)
         if marks and marks.get("timing") != plan.timing():
             for key, _ in store.timers():
                 self._timers.set(key, self._shape.timer(self._state(key)))
@@ -152,7 +161,7 @@ class Stage:
         self._fire()
 
     def _fire(self) -> None:
-        """Let the shape give what is due, the earliest key first."""
+        """Pass the keys whose timers are due to the shape, earliest first."""
         watermark = self._out.watermark = self._watermark.value
         if watermark is None:
             return

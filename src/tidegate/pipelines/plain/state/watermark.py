@@ -13,7 +13,7 @@ _DECAY = 0.01
 
 
 @dataclass(frozen=True)
-class Clock:
+class TickClock:
     """What the tick of a batch tells about a source partition, as `clock.source_clock` writes it."""
 
     largest: int | None
@@ -30,14 +30,14 @@ class Clock:
     def text(self) -> str:
         """Return the clock as a text.
 
-        >>> Clock(5, None, 1, 7, None).text()
+        >>> TickClock(5, None, 1, 7, None).text()
         '5,,1,7,'
         """
         values = (self.largest, self.delay, self.count, self.arrived, self.caught_up)
         return ",".join("" if value is None else str(value) for value in values)
 
     @classmethod
-    def of(cls, text: str) -> Clock:
+    def of(cls, text: str) -> TickClock:
         """Read what `text` wrote."""
         largest, delay, count, arrived, caught_up = (int(part) if part else None for part in text.split(","))
         return cls(largest, delay, count or 0, arrived, caught_up)
@@ -50,7 +50,7 @@ class _Source:
     last: int | None = None
     """When its last record came, or its first tick."""
 
-    def follow(self, clock: Clock, idle: int) -> int | None:
+    def follow(self, clock: TickClock, idle: int) -> int | None:
         """Take a clock in. Returns the mark that it gives."""
         if clock.arrived is not None:
             self.last = max(clock.arrived, self.last or clock.arrived)
@@ -94,7 +94,7 @@ class Watermark:
         if clock.startswith("="):
             self._advance(source, int(clock[1:]))
         else:
-            mark = self._sources.setdefault(source, _Source()).follow(Clock.of(clock), self._idle)
+            mark = self._sources.setdefault(source, _Source()).follow(TickClock.of(clock), self._idle)
             if mark is not None:
                 self._advance(source, mark)
 

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tidegate.pipelines.plain.state import aggregates
-from tidegate.pipelines.plain.state.plan import Outputs, Record, State, StatePlan, instant
+from tidegate.pipelines.plain.state.plan import Record, StageOutputs, State, StatePlan, instant
 
 KEPT = 3_600_000_000
 """How long a closed window can still be updated by late records, with `on_late: update`."""
@@ -64,7 +64,7 @@ class WindowShape:
         self._is_kept = plan.on_late == "update" and plan.windows == "time"
         self.delay = plan.lateness
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Add a record to its windows."""
         open_windows: dict[str, Window] = state.setdefault("open", {})
         if self._plan.windows == "all":
@@ -74,7 +74,7 @@ class WindowShape:
         else:
             self._take_timed(open_windows, state, record, out)
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Close the windows that the watermark has passed, in the order of their ends."""
         open_windows: dict[str, Window] = state.get("open", {})
         ends = sorted(
@@ -104,7 +104,7 @@ class WindowShape:
 
     # Windows by time -------------------------------------------------------------
 
-    def _take_timed(self, open_windows: dict[str, Window], state: State, record: Record, out: Outputs) -> None:
+    def _take_timed(self, open_windows: dict[str, Window], state: State, record: Record, out: StageOutputs) -> None:
         plan = self._plan
         local = self._local(record.time)
         begin = (local - plan.offset) // plan.slide * plan.slide + plan.offset
@@ -126,7 +126,7 @@ class WindowShape:
         record: Record,
         start: int | None,
         end: int | None,
-        out: Outputs,
+        out: StageOutputs,
     ) -> None:
         name = _ALL if start is None else str(start)
         window = open_windows.setdefault(name, new_window(end))
@@ -154,7 +154,7 @@ class WindowShape:
 
     # Sessions --------------------------------------------------------------------
 
-    def _take_session(self, open_windows: dict[str, Window], record: Record, out: Outputs) -> None:
+    def _take_session(self, open_windows: dict[str, Window], record: Record, out: StageOutputs) -> None:
         plan = self._plan
         end = record.time + plan.length
         near = [
@@ -178,7 +178,7 @@ class WindowShape:
 
     # Results ---------------------------------------------------------------------
 
-    def _close(self, state: State, key: str, start: str, window: Window, out: Outputs) -> None:
+    def _close(self, state: State, key: str, start: str, window: Window, out: StageOutputs) -> None:
         window["closed"] = True
         if self._plan.windows == "running":
             total: Window = state.setdefault("total", new_window(None))
@@ -188,7 +188,7 @@ class WindowShape:
         elif not self._plan.updates:
             self._emit(key, start, window, window["arrived"], out)
 
-    def _emit(self, key: str, start: str, window: Window, arrived: int, out: Outputs) -> None:
+    def _emit(self, key: str, start: str, window: Window, arrived: int, out: StageOutputs) -> None:
         by_events = start == _ALL or self._plan.windows == "session"
         out.emit(
             key,
@@ -200,7 +200,7 @@ class WindowShape:
         )
 
 
-def _refuse(record: Record, end: int, out: Outputs) -> None:
+def _refuse(record: Record, end: int, out: StageOutputs) -> None:
     out.refuse_late(record, f"its window ended at {instant(end)}")
 
 
@@ -212,7 +212,7 @@ class CountShape:
     def __init__(self, plan: StatePlan) -> None:
         self._plan = plan
 
-    def take(self, state: State, record: Record, out: Outputs) -> None:
+    def take(self, state: State, record: Record, out: StageOutputs) -> None:
         """Count a record, and give a window if it is complete."""
         plan = self._plan
         count = state["count"] = state.get("count", 0) + 1
@@ -236,7 +236,7 @@ class CountShape:
             out.emit(record.key, 0, 0, revision=count, arrived=record.arrived, events=list(events))
             del events[: max(0, len(events) - (plan.length - plan.slide))]
 
-    def due(self, state: State, key: str, out: Outputs) -> None:
+    def due(self, state: State, key: str, out: StageOutputs) -> None:
         """Do nothing: there are no timers."""
 
     def timer(self, state: State) -> int | None:  # noqa: ARG002 - of the protocol
