@@ -153,6 +153,35 @@ def test_added_partition_is_read_after_a_restart(world: MADE) -> None:
     assert {e["_src"] for e in here.await_events("slow", 3)} == {"a/0:0", "a/1:0", "a/2:0"}
 
 
+def test_each_partition_of_an_input_has_a_partition_of_the_output_and_keeps_it(world: MADE) -> None:
+    here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
+    here.log.create("a", list(map(str, range(3))))
+    here.start("slow")
+    for partition in range(3):
+        here.append("a", [gps(partition + 1)], str(partition))
+    here.await_events("slow", 3)
+    assert here.log.end("slow").offsets == {"0": 1, "1": 1, "2": 1}
+    here.stop("slow")
+    before = places(here, "slow")
+    here.log.create("a", list(map(str, range(5))))
+    here.start("slow")
+    for partition in range(5):
+        here.append("a", [gps(partition + 1)], str(partition))
+    here.await_events("slow", 8)
+    after = places(here, "slow")
+    assert {source: after[source] for source in before} == before
+    assert all(len(found) == 1 for found in after.values())
+
+
+def places(here: World, stream: str) -> dict[str, set[str]]:
+    """The partitions of a stream that have records of each source partition."""
+    found: dict[str, set[str]] = {}
+    read = here.log.read(stream, here.log.begin(stream), 1_000)
+    for record, (partition, _) in zip(read.records, read.places, strict=True):
+        found.setdefault(json.loads(record)["_src"].rpartition(":")[0], set()).add(partition)
+    return found
+
+
 def test_repeats_in_an_input_are_read_once(world: MADE) -> None:
     here = world(
         """

@@ -14,9 +14,6 @@ from tidegate.logs.kafka_security import KafkaSecurity
 from tidegate.logs.log import EventLog
 from tidegate.logs.segments import SegmentLog
 
-DEFAULT_PARTITIONS = 4
-"""Partitions of output topics."""
-
 
 @dataclass(frozen=True, slots=True)
 class FileLogSettings:
@@ -36,8 +33,8 @@ class KafkaLogSettings:
     """Replicas of each partition of new topics; None: the cluster's default."""
     min_in_sync: int | None = None
     """Replicas that must have a record before it is acknowledged; None: the cluster's default."""
-    partitions: int = DEFAULT_PARTITIONS
-    """Partitions of new output topics."""
+    partitions: int | None = None
+    """Partitions of new output topics; None: one for each partition of the inputs."""
     retention_s: float | None = None
     """Retention of topics that no definition names; None: 24 hours."""
 

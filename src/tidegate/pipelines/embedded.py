@@ -39,6 +39,7 @@ class EmbeddedLog:
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
+        inputs: Sequence[str] = (),  # noqa: ARG002 - of the protocol
         ticks: int = 0,
         reading: int = 0,
     ) -> DataFrame:

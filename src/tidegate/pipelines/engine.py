@@ -302,7 +302,7 @@ class Engine:
                 return self._streams.scan(stream, service.name, start=start, ticks=ticks, reading=reading)
             start = self._resume(stream, begins, following.output)
             noted = following.output if following.notes else None
-            return self._streams.scan(stream, following.output, start=start, marks=noted)
+            return self._streams.scan(stream, following.output, start=start, marks=noted, inputs=service.inputs)
 
         return compile_service(
             service,

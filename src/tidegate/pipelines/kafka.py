@@ -21,9 +21,8 @@ from tidegate.services.definitions import Service
 FORMAT = "tidegate.KafkaSource"
 
 LOOK_BACK = 100, 1_000, 10_000
-"""How many records at the end of each output partition are searched for the last position of each source: the next
-number is used until all sources are found. If a source is not found, the offset that its reader stored is used, and
-results of up to a second are written again."""
+"""How many records at the end of each output partition are searched for the last position of each source, if its reader
+has stored none: the next number is used until all sources are found."""
 
 
 class KafkaStreams:
@@ -52,12 +51,14 @@ class KafkaStreams:
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
+        inputs: Sequence[str] = (),
         ticks: int = 0,
         reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a topic that starts at the given offset of each partition.
 
-        The reader stores its offsets in Kafka, in the consumer group of the output `marks`, if there is one.
+        The reader stores its offsets in Kafka, in the consumer group of the output `marks`, if there is one; and with
+        each offset, where the output and its quarantine ended then.
         """
         reader = (
             self._spark.readStream.name(source_name(stream, reading))
@@ -70,7 +71,12 @@ class KafkaStreams:
             .option("ticks", ticks)
         )
         group = None if marks is None else self._group(marks)
-        return reader.load() if group is None else reader.option("group", group).load()
+        if marks is None or group is None:
+            return reader.load()
+        topics = [marks, *({f"{marks}.quarantine"} & set(self._log.streams()))]
+        outputs = " ".join(map(self._log.topic, topics))
+        noting = reader.option("group", group).option("outputs", outputs).option("sources", self._sources(inputs))
+        return noting.load()
 
     def retained(self, stream: str) -> DataFrame:
         """Return all records that a stream holds now as a batch frame, with the columns of `scan`."""
@@ -91,10 +97,8 @@ class KafkaStreams:
         """Start a query that writes a service's events to its topics."""
         if plan.stages:
             self._java("Metrics.start")(service.name)
-        written = (
-            "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
-        )
-        return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, written))
+        noted = None if plan.keyed or plan.mode != "real-time" else service.name
+        return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, noted))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Return where to resume each partition, by the last records of the output and the stored offsets."""
@@ -103,12 +107,14 @@ class KafkaStreams:
             return {}
         noted = json.loads(self._java("KafkaClients.noted")(self._settings, group, self._log.topic(stream)))
         positions: dict[str, int] = {name: noted[name] for name in partitions if name in noted}
-        marks = self._marks(output, {f"{stream}/{name}" for name in partitions})
-        for name in partitions:
+        # A stored offset is exact. The last record of an output is not: one of the quarantine may be missing before it.
+        unknown = [name for name in partitions if name not in positions]
+        marks = self._marks(output, {f"{stream}/{name}" for name in unknown}) if unknown else {}
+        for name in unknown:
             mark = marks.get(f"{stream}/{name}")
             if mark is not None:
                 # Read that record again: perhaps not all of its results were written.
-                positions[name] = max(positions.get(name, 0), mark if isinstance(mark, int) else mark[0])
+                positions[name] = mark if isinstance(mark, int) else mark[0]
         return positions
 
     def metrics(self, service: str) -> dict[str, Any]:
@@ -135,11 +141,11 @@ class KafkaStreams:
             return None
         return f"tidegate.{self._log.topic(output)}.{self._log.end(output).generation}"
 
-    def _written(self, output: str, service: Service) -> str:
-        """Return the last position of each source in an output, in the form that the writer parses."""
-        sources = {f"{stream}/{name}" for stream in service.inputs for name in self._log.partitions(stream)}
-        marks = self._marks(output, sources)
-        return "".join(f"{self._log.topic(output)} {source}:{_text(mark)}\n" for source, mark in marks.items())
+    def _sources(self, inputs: Sequence[str]) -> str:
+        """Return the partitions of all inputs, as the connector's `OutputPlan` reads them."""
+        return "".join(
+            f"{self._log.topic(stream)} {stream}.{name}\n" for stream in inputs for name in self._log.partitions(stream)
+        )
 
     def _marks(self, output: str, sources: Set[str]) -> Mapping[str, Mark]:
         """Return the last position of each source in an output, for sources within `LOOK_BACK` records of its end."""
@@ -161,11 +167,14 @@ class KafkaStreams:
     # Java -----------------------------------------------------------------------------
 
     def _writer(
-        self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int], written: str
+        self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int], noted: str | None
     ) -> Any:
+        """`noted` is the output beside which the query's readers note how far they are; None: they do not."""
         output, quarantine = self._log.topic(service.name), self._log.topic(service.quarantine)
+        group = (None if noted is None else self._group(noted)) or ""
+        ends, sources = json.dumps(dict(floor)), self._sources(service.inputs)
         return self._java("KafkaServiceWriter")(
-            self._settings, service.name, output, quarantine, identity, since_micros, json.dumps(dict(floor)), written
+            self._settings, service.name, output, quarantine, identity, since_micros, ends, group, sources
         )
 
     def _java(self, name: str) -> Any:
@@ -179,7 +188,3 @@ def _one_line(value: str) -> str:
     a\\\nb
     """
     return value.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _text(mark: Mark) -> str:
-    return str(mark) if isinstance(mark, int) else f"{mark[0]}.{mark[1]}"

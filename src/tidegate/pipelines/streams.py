@@ -28,13 +28,15 @@ class Streams(Protocol):
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,
+        inputs: Sequence[str] = (),
         ticks: int = 0,
         reading: int = 0,
     ) -> DataFrame:
         """Return a streaming frame of a stream, from `start` on: an offset for each partition.
 
-        The metrics of `service` count the records. The reader stores its offsets beside the stream `marks`. `ticks` is
-        the number of state partitions that get ticks. A query that reads a stream several times numbers its `reading`s.
+        The metrics of `service` count the records. The reader stores its offsets beside the stream `marks`; `inputs`
+        are all streams that the service reads. `ticks` is the number of state partitions that get ticks. A query that
+        reads a stream several times numbers its `reading`s.
         """
 
     def retained(self, stream: str) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.cli.profile.connections import read_kafka_security
 from tidegate.cli.profile.entries import describe_type, read_entries
 from tidegate.errors import EnvironmentProblem
-from tidegate.logs.factory import DEFAULT_PARTITIONS, FileLogSettings, KafkaLogSettings, LogSettings
+from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, LogSettings
 from tidegate.model import units
 
 _KEYS = ("brokers", "sasl", "tls", "prefix", "replication", "min_in_sync", "partitions", "retention")
@@ -41,7 +41,7 @@ def read_log(document: Any, path: str) -> LogSettings:
         prefix=_prefix(entries, where),
         replication=replication,
         min_in_sync=min_in_sync,
-        partitions=_count(entries, "partitions", where, _MAX_PARTITIONS) or DEFAULT_PARTITIONS,
+        partitions=_count(entries, "partitions", where, _MAX_PARTITIONS),
         retention_s=_retention_s(entries, where),
     )
 

@@ -37,7 +37,7 @@ class KafkaLog:
         brokers: str,
         *,
         prefix: str = "",
-        keyed_partitions: int = 4,
+        keyed_partitions: int | None = None,
         replication: int = -1,
         record_bytes: int = 1_000_000,
         readers: int = 16,
@@ -49,11 +49,11 @@ class KafkaLog:
         """Raises MissingDependency if Kafka's client is not installed.
 
         `prefix` precedes the name of every topic, for a cluster that others use too. `keyed_partitions` is the number
-        of partitions of a topic whose partitions are keys; `replication` -1 is the cluster's default. `record_bytes`
-        is the longest record, a little less than the brokers' `message.max.bytes`. `readers` is the number of idle
-        consumers that are kept for the next read; each has threads and connections. `check_s` is how long the
-        metadata of a topic is cached. `topic_settings` are for topics that are created, `client_settings` for every
-        client, above all for security.
+        of partitions of a topic whose partitions are keys; None: as many as the keys that it is created with.
+        `replication` -1 is the cluster's default. `record_bytes` is the longest record, a little less than the
+        brokers' `message.max.bytes`. `readers` is the number of idle consumers that are kept for the next read; each
+        has threads and connections. `check_s` is how long the metadata of a topic is cached. `topic_settings` are for
+        topics that are created, `client_settings` for every client, above all for security.
         """
         self._brokers, self._max_record_bytes = brokers, record_bytes
         self._cluster = KafkaCluster(brokers, timeout_s, client_settings or {})

@@ -44,8 +44,8 @@ class TopicSettings:
 
     prefix: str
     """Precedes the name of every topic, for a cluster that others use too."""
-    keyed_partitions: int
-    """Number of partitions of a topic whose partitions are keys."""
+    keyed_partitions: int | None
+    """Number of partitions of a topic whose partitions are keys; None: one for each key that it is created with."""
     replication: int
     """Replication factor; -1: the cluster's default."""
     config: Mapping[str, str]
@@ -127,7 +127,8 @@ class Topics:
         name, admin, timeout_s = self.name(stream), self._cluster.admin(), self._cluster.timeout_s
         topic = self.look_up(stream)
         if topic is None:
-            count = max(required, 1 if len(numbers) == len(partitions) else self._settings.keyed_partitions)
+            keys = len(partitions) - len(numbers)
+            count = max(required, (self._settings.keyed_partitions or keys) if keys else 1)
             new = NewTopic(name, count, self._settings.replication, config=dict(self._settings.config))
             request = admin.create_topics([new], request_timeout=timeout_s)[name]
             self._cluster.wait_for(request, KafkaError.TOPIC_ALREADY_EXISTS)

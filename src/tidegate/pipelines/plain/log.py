@@ -49,6 +49,7 @@ class PlainLog:
         *,
         start: Mapping[str, int] | None = None,
         marks: str | None = None,  # noqa: ARG002 - of the protocol
+        inputs: Sequence[str] = (),  # noqa: ARG002 - of the protocol
         ticks: int = 0,
         reading: int = 0,
     ) -> DataFrame:

@@ -72,6 +72,26 @@ public final class KafkaClients {
     return new LogOffset(offsets).json();
   }
 
+  /** How far a service has come in each partition of its sources, as its readers noted it. */
+  static Map<TopicPartition, SourceNote> notes(String settings, String group) throws IOException {
+    Map<TopicPartition, SourceNote> notes = new HashMap<>();
+    answer(admin(settings).listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata())
+        .forEach(
+            (place, stored) -> {
+              if (stored != null) {
+                notes.put(place, SourceNote.of(stored));
+              }
+            });
+    return notes;
+  }
+
+  /** The offset of the first record of a partition that was appended at a time or later; its end if there is none. */
+  static long offsetAt(String settings, TopicPartition partition, long millis) throws IOException {
+    Map<TopicPartition, OffsetSpec> asked = Map.of(partition, OffsetSpec.forTimestamp(millis));
+    long offset = answer(admin(settings).listOffsets(asked, COMMITTED).all()).get(partition).offset();
+    return offset >= 0 ? offset : Long.MAX_VALUE;
+  }
+
   static Map<String, Object> with(String settings, Map<String, Object> ours) {
     Map<String, Object> all = new HashMap<>(ours);
     all.put("enable.metrics.push", "false"); // they are not used, and raise an error in a producer that closes itself

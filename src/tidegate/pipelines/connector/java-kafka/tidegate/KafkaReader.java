@@ -2,9 +2,13 @@ package tidegate;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -15,14 +19,18 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * Reads one partition of a topic: up to an offset in a micro-batch, without end in real-time mode.
  *
- * <p>If there is a {@code group}, the reader commits its position once per second. A stateless task is one thread that
- * passes each row to the writer before it reads the next one. So once the producer of this JVM has delivered all of its
- * records, all records before the position are processed, including those without an output.
+ * <p>If there is a {@code group}, the reader commits its position once per second ({@link SourceNote}), and starts there:
+ * Spark may run a task again from where its epoch began, an hour ago. A stateless task is one thread that passes each row
+ * to the writer before it reads the next one. So once the producer of this JVM has delivered all of its records, all
+ * records before the position are processed, including those without an output.
  */
 final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private static final long NOTE_EVERY = TimeUnit.SECONDS.toNanos(1);
-  /** Unchanged positions are committed too, because Kafka deletes the offsets of a group after days without commits. */
-  private static final long REMIND_EVERY = TimeUnit.HOURS.toNanos(1);
+  /**
+   * Unchanged positions are committed too: other sources fill the output meanwhile, and Kafka deletes the offsets of a
+   * group after days without commits.
+   */
+  private static final long REMIND_EVERY = TimeUnit.SECONDS.toNanos(10);
   private static final long LONGEST_WAIT_MS = 1_000;
 
   private final KafkaStream.PartitionRange range;
@@ -34,6 +42,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
   private final AtomicLong reached;
   /** The same producer for all rows: only it knows whether one of its records has failed. */
   private final KafkaSender sender;
+  private Collection<TopicPartition> outputs = List.of();
   private long noted = -1;
   private long noteDue = System.nanoTime() + NOTE_EVERY;
   private long remindDue = noteDue;
@@ -46,13 +55,30 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
     this.row.update(0, partition);
     this.metrics = Metrics.of(range.service);
     this.reached = metrics.reached(range.stream + "/" + range.partition);
-    this.reached.set(range.begin);
     this.sender = range.group.isEmpty() ? null : KafkaSender.of(range.settings);
     try {
-      this.consumer = PartitionConsumer.of(range);
+      this.consumer = opened();
     } catch (IOException problem) {
       throw new UncheckedIOException(problem);
     }
+    this.reached.set(consumer.position());
+  }
+
+  private PartitionConsumer opened() throws IOException {
+    if (sender == null) {
+      return PartitionConsumer.of(range, range.begin);
+    }
+    String source = range.stream + "." + range.partition;
+    OutputPlan plan = OutputPlan.of(range.settings, range.group, range.sources);
+    outputs = plan.targets(range.outputs, source);
+    long begin = Math.min(range.end, Math.max(range.begin, plan.noted(source)));
+    PartitionConsumer found = PartitionConsumer.of(range, begin);
+    if (!plan.hasNote(source)) {
+      Map<TopicPartition, Long> begins = found.ends(outputs);
+      begins.replaceAll((output, end) -> Math.max(0, plan.begin(output, source, end)));
+      found.noteFirst(begins);
+    }
+    return found;
   }
 
   @Override
@@ -132,7 +158,7 @@ final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
     long position = consumer.position();
     if (position != noted || now >= remindDue) {
       sender.flush();
-      consumer.note(position);
+      consumer.note(position, outputs);
       noted = position;
       remindDue = now + REMIND_EVERY;
     }

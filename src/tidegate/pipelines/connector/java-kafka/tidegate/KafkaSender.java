@@ -10,6 +10,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -55,15 +56,15 @@ final class KafkaSender {
             KafkaClients.with(settings, ours), new ByteArraySerializer(), new ByteArraySerializer());
   }
 
-  /** Sends a record to a partition by number, or else by key. Calls {@code arrived} when it is in the log. */
-  void send(String topic, Integer number, byte[] key, byte[] value, Runnable arrived) throws IOException {
+  /** Sends a record to a partition, with a key or null. Calls {@code arrived} when it is in the log. */
+  void send(TopicPartition to, byte[] key, byte[] value, Runnable arrived) throws IOException {
     check();
     if (value.length > RECORD_BYTES) {
       throw new IOException("a record of " + value.length + " bytes; expected at most " + RECORD_BYTES);
     }
     Sent sent = new Sent(arrived);
     try {
-      producer.send(new ProducerRecord<>(topic, number, key, value), sent);
+      producer.send(new ProducerRecord<>(to.topic(), to.partition(), key, value), sent);
     } catch (InterruptException stopped) {
       throw new InterruptedIOException();
     } catch (KafkaException | IllegalStateException problem) {

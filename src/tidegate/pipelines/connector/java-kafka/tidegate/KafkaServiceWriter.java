@@ -2,16 +2,9 @@ package tidegate;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.Arrays;
-import java.util.List;
-import java.util.Map;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
-import org.apache.kafka.common.KafkaException;
+import java.util.UUID;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.utils.Utils;
 import org.apache.spark.sql.Row;
 
 /**
@@ -20,6 +13,9 @@ import org.apache.spark.sql.Row;
  * <p>A partition whose name is a number is a partition of the topic. Any other name is the key of its records. Rows
  * that are identified by key have no {@code _src}: readers skip records that are not after the last one of their
  * source, but an operator may emit events in another order.
+ *
+ * <p>A task reads what the topics have when it starts to write, not when the query starts: Spark may run a task again in
+ * another process, from where its epoch began.
  */
 public final class KafkaServiceWriter extends OutputWriter {
   private static final long serialVersionUID = 1L;
@@ -27,8 +23,11 @@ public final class KafkaServiceWriter extends OutputWriter {
   private final String settings;
   private final long sinceMicros;
   private final String floor;
-  private final String reached;
+  private final String group;
+  private final String sources;
+  private final String run = UUID.randomUUID().toString();
   private transient KafkaSender sender;
+  private transient OutputPlan plan;
 
   /**
    * @param output the topic of the output stream
@@ -36,7 +35,8 @@ public final class KafkaServiceWriter extends OutputWriter {
    * @param identity what identifies a row; see {@link OutputWriter}
    * @param sinceMicros with keys: the time of the last checkpoint; rows that were written later may be repeated
    * @param floor end offsets of the output when this version began; earlier records are those of another version
-   * @param reached with positions: the last position of each source, in lines {@code topic stream/partition:position}
+   * @param group the consumer group in which readers commit their positions; empty: they do not
+   * @param sources the partitions of the inputs; see {@link OutputPlan}
    */
   public KafkaServiceWriter(
       String settings,
@@ -46,12 +46,14 @@ public final class KafkaServiceWriter extends OutputWriter {
       String identity,
       long sinceMicros,
       String floor,
-      String reached) {
+      String group,
+      String sources) {
     super(service, output, quarantine, identity);
     this.settings = settings;
     this.sinceMicros = sinceMicros;
     this.floor = floor;
-    this.reached = reached;
+    this.group = group;
+    this.sources = sources;
   }
 
   /** Waits until the records of a stopped service are acknowledged, and releases its consumers and keys. */
@@ -68,6 +70,7 @@ public final class KafkaServiceWriter extends OutputWriter {
   @Override
   public boolean open(long partition, long epoch) {
     sender = KafkaSender.of(settings);
+    plan = null;
     return super.open(partition, epoch);
   }
 
@@ -84,86 +87,68 @@ public final class KafkaServiceWriter extends OutputWriter {
 
   @Override
   Target target(String topic, String partition) throws IOException {
+    sender.flush(); // an earlier attempt in this JVM may have sent records that have not arrived
+    if (plan == null) {
+      plan = OutputPlan.of(settings, group, sources);
+    }
+    TopicPartition at = plan.target(topic, partition);
     if (keyed()) {
-      Written.Lines lines = take -> read(topic, partition, take);
-      return new Topic(Written.of(settings + "/" + topic, partition, revised(), lines), topic, partition);
+      byte[] key = key(partition);
+      Written.Lines lines = (from, take) -> read(at, key, from, take);
+      return new Topic(Written.of(settings + "/" + topic, partition, run, revised(), lines), at, key);
     }
-    return new Topic(last(topic, partition), topic, partition);
+    long[] last = OutputMarks.last(settings, run, at, partition, end -> plan.begin(at, partition, end));
+    long noted = plan.noted(partition);
+    if (noted > 0 && (last == null || last[0] < noted)) {
+      last = new long[] {noted - 1, Long.MAX_VALUE};
+    }
+    return new Topic(last, at, key(partition));
   }
 
-  /** Returns position and child of the last record of an output partition when the service started. */
-  private long[] last(String topic, String partition) {
-    for (String line : reached.split("\n")) {
-      int at = line.lastIndexOf(':');
-      if (at > 0 && line.substring(0, at).replace('/', '.').equals(topic + " " + partition)) {
-        return Repeats.place(line.substring(at + 1));
-      }
+  /** Reads the records that were written to an output partition from an offset on, or since the checkpoint. */
+  private long read(TopicPartition at, byte[] key, long from, Written.Taker take) throws IOException {
+    long begin = from;
+    if (from == Written.CHECKPOINT) {
+      long own = LogOffset.fromJson(floor).positions.getOrDefault(Integer.toString(at.partition()), 0L);
+      begin = Math.max(own, KafkaClients.offsetAt(settings, at, Math.max(0, sinceMicros / 1_000)));
     }
-    return null;
-  }
-
-  /** Reads the records that were written to an output partition since the checkpoint. */
-  private void read(String topic, String name, Written.Taker take) throws IOException {
-    byte[] key = key(name);
-    try (KafkaConsumer<byte[], byte[]> consumer = KafkaClients.consumer(settings, "")) {
-      TopicPartition partition = new TopicPartition(topic, number(topic, name));
-      long since = Math.max(0, sinceMicros / 1_000);
-      OffsetAndTimestamp begin = consumer.offsetsForTimes(Map.of(partition, since)).get(partition);
-      if (begin == null) {
-        return;
-      }
-      consumer.assign(List.of(partition));
-      long own = LogOffset.fromJson(floor).positions.getOrDefault(Integer.toString(partition.partition()), 0L);
-      consumer.seek(partition, Math.max(own, begin.offset()));
-      long end = consumer.endOffsets(List.of(partition)).get(partition);
-      while (consumer.position(partition) < end) {
-        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1)).records(partition)) {
+    long first = begin;
+    return TopicScan.read(
+        settings,
+        at,
+        end -> first,
+        record -> {
           if (Arrays.equals(record.key(), key) && record.value() != null) {
             take.line(record.value());
           }
-        }
-      }
-    } catch (KafkaException problem) {
-      throw new IOException("the topic " + topic + " can't be read: " + problem.getMessage(), problem);
-    }
-  }
-
-  private int number(String topic, String partition) throws IOException {
-    byte[] key = key(partition);
-    if (key == null) {
-      return Integer.parseInt(partition);
-    }
-    return Utils.toPositive(Utils.murmur2(key)) % KafkaClients.partitions(settings, topic);
+        });
   }
 
   /** Returns the key of a partition's records; null if its name is a partition number of the topic. */
-  private static byte[] key(String partition) {
+  static byte[] key(String partition) {
     boolean number = partition.matches("0|[1-9][0-9]{0,8}");
     return number ? null : partition.getBytes(StandardCharsets.UTF_8);
   }
 
   private final class Topic extends Target {
-    private final String topic;
+    private final TopicPartition at;
     private final byte[] key;
-    private final Integer number;
 
-    Topic(long[] last, String topic, String partition) {
+    Topic(long[] last, TopicPartition at, byte[] key) {
       super(last);
-      this.topic = topic;
-      this.key = key(partition);
-      this.number = key == null ? Integer.valueOf(partition) : null;
+      this.at = at;
+      this.key = key;
     }
 
-    Topic(Written written, String topic, String partition) {
+    Topic(Written written, TopicPartition at, byte[] key) {
       super(written);
-      this.topic = topic;
-      this.key = key(partition);
-      this.number = key == null ? Integer.valueOf(partition) : null;
+      this.at = at;
+      this.key = key;
     }
 
     @Override
     void append(Row row, Runnable written) throws IOException {
-      sender.send(topic, number, key, Line.of(row, !keyed(), ""), written);
+      sender.send(at, key, Line.of(row, !keyed(), ""), written);
     }
   }
 }

@@ -73,6 +73,8 @@ final class KafkaStream extends OffsetStream {
     final long seen;
     final String service;
     final String group;
+    final String outputs;
+    final String sources;
     final int ticks;
 
     PartitionRange(String partition, long begin, long end, long seen, String settings, CaseInsensitiveStringMap options) {
@@ -85,6 +87,8 @@ final class KafkaStream extends OffsetStream {
       this.seen = seen;
       this.service = options.getOrDefault("service", "");
       this.group = options.getOrDefault("group", "");
+      this.outputs = options.getOrDefault("outputs", "");
+      this.sources = options.getOrDefault("sources", "");
       this.ticks = options.getInt("ticks", 0);
     }
   }

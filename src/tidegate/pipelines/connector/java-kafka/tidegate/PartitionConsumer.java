@@ -4,17 +4,18 @@ import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
+import org.apache.kafka.common.errors.TimeoutException;
 
 /**
  * A consumer at a position of one partition, with the records that it has fetched. Skips repeated records.
@@ -24,6 +25,7 @@ import org.apache.kafka.common.errors.InterruptException;
 final class PartitionConsumer {
   /** Records before the position that are read only to recognise repeats. */
   private static final long LOOK_BACK = 1_000;
+  private static final Duration NOTE_TIMEOUT = Duration.ofSeconds(2);
   private static final Map<String, PartitionConsumer> IDLE = new ConcurrentHashMap<>();
 
   private final String name;
@@ -35,17 +37,17 @@ final class PartitionConsumer {
   private long missed;
   private boolean broken;
 
-  /** Returns a consumer at the start of a range: an idle one with this position, or else a new one. */
-  static PartitionConsumer of(KafkaStream.PartitionRange range) throws IOException {
+  /** Returns a consumer at an offset of the partition of a range: an idle one with this position, or else a new one. */
+  static PartitionConsumer of(KafkaStream.PartitionRange range, long begin) throws IOException {
     String name = range.service + " " + range.group + " " + range.topic + "/" + range.partition;
     PartitionConsumer idle = IDLE.remove(name);
-    if (idle != null && idle.position == range.begin) {
+    if (idle != null && idle.position == begin) {
       return idle;
     }
     if (idle != null) {
       idle.close();
     }
-    return new PartitionConsumer(name, range);
+    return new PartitionConsumer(name, range, begin);
   }
 
   /** Closes the idle consumers of a stopped service. */
@@ -60,11 +62,11 @@ final class PartitionConsumer {
     }
   }
 
-  private PartitionConsumer(String name, KafkaStream.PartitionRange range) throws IOException {
+  private PartitionConsumer(String name, KafkaStream.PartitionRange range, long begin) throws IOException {
     this.name = name;
     this.consumer = KafkaClients.consumer(range.settings, range.group);
     this.partition = new TopicPartition(range.topic, Integer.parseInt(range.partition));
-    this.position = range.begin;
+    this.position = begin;
     try {
       consumer.assign(List.of(partition));
       skipExpired();
@@ -137,10 +139,34 @@ final class PartitionConsumer {
     }
   }
 
-  /** Commits the offset before which all records are processed. A failed commit is covered by the next one. */
-  void note(long offset) throws IOException {
+  /**
+   * Commits the offset before which all records are processed, and with it the ends of the outputs now. Does nothing if
+   * Kafka does not answer soon: the next commit covers it.
+   */
+  void note(long offset, Collection<TopicPartition> outputs) throws IOException {
     try {
-      consumer.commitAsync(Map.of(partition, new OffsetAndMetadata(offset)), null);
+      Map<TopicPartition, Long> ends = consumer.endOffsets(outputs, NOTE_TIMEOUT);
+      consumer.commitAsync(Map.of(partition, new SourceNote(offset, ends).stored()), null);
+    } catch (TimeoutException away) {
+      // the older note stands
+    } catch (KafkaException problem) {
+      throw asIoException(problem);
+    }
+  }
+
+  /** Commits the first offset, with offsets of the outputs before all results of this source. Waits for the answer. */
+  void noteFirst(Map<TopicPartition, Long> begins) throws IOException {
+    try {
+      consumer.commitSync(Map.of(partition, new SourceNote(position, begins).stored()));
+    } catch (KafkaException problem) {
+      throw asIoException(problem);
+    }
+  }
+
+  /** Returns the ends of partitions of outputs. */
+  Map<TopicPartition, Long> ends(Collection<TopicPartition> outputs) throws IOException {
+    try {
+      return consumer.endOffsets(outputs);
     } catch (KafkaException problem) {
       throw asIoException(problem);
     }

@@ -28,11 +28,16 @@ final class Repeats {
       return false;
     }
     long[] last = reached.put(source.substring(0, at), place);
-    if (last == null || last[0] < place[0] || last[0] == place[0] && last[1] < place[1]) {
+    if (last == null || isBehind(last, place)) {
       return false;
     }
     reached.put(source.substring(0, at), last);
     return true;
+  }
+
+  /** Returns true if a place is after the last one. */
+  static boolean isBehind(long[] last, long[] place) {
+    return last[0] < place[0] || last[0] == place[0] && last[1] < place[1];
   }
 
   /** Parses {@code position.child} or {@code position} into position and child; null if it is neither. */
@@ -46,7 +51,8 @@ final class Repeats {
     }
   }
 
-  private static String source(byte[] record) {
+  /** The source of a record of our own writers, as {@code stream/partition:position}; null where it has none. */
+  static String source(byte[] record) {
     if (!startsWith(record, ID, 0)) {
       return null;
     }

@@ -45,18 +45,19 @@ public final class ServiceWriter extends OutputWriter {
     Path folder = Path.of(stream, partition);
     Appender appender = Appender.of(folder, segmentBytes);
     if (keyed()) {
-      return new Files(Written.of(stream, partition, revised(), take -> read(folder, take)), appender);
+      return new Files(Written.of(stream, partition, "", revised(), (from, take) -> read(folder, take)), appender);
     }
     return new Files(Marks.last(folder), appender);
   }
 
-  private void read(Path folder, Written.Taker take) throws IOException {
+  private long read(Path folder, Written.Taker take) throws IOException {
     long own = LogOffset.fromJson(floor).positions.getOrDefault(folder.getFileName().toString(), 0L);
     try (LineReader lines = new LineReader(folder, Math.max(own, Partition.offsetAt(folder, sinceMicros)))) {
       for (byte[] line = lines.next(); line != null; line = lines.next()) {
         take.line(line);
       }
     }
+    return Written.NO_OTHERS;
   }
 
   private static final class Files extends Target {

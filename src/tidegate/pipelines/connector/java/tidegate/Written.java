@@ -23,24 +23,43 @@ final class Written {
     void line(byte[] line);
   }
 
-  /** Passes the records that were written since the checkpoint to a receiver. */
+  /** Passes the records that were written from an offset on to a receiver, and returns the offset after them. */
   interface Lines {
-    void each(Taker take) throws IOException;
+    /** {@code from}: {@link #CHECKPOINT} the first time, then what the last call returned. */
+    long each(long from, Taker take) throws IOException;
   }
 
+  /** Stands for the offset where the output ended at the last checkpoint. */
+  static final long CHECKPOINT = -1;
+  /** Returned where no other process writes: nothing is read again. */
+  static final long NO_OTHERS = Long.MAX_VALUE;
+
+  private final String run;
   private Map<String, Long> recent = new HashMap<>();
   private Map<String, Long> older = new HashMap<>();
+  private long end = CHECKPOINT;
 
-  static Written of(String stream, String partition, boolean revised, Lines lines) throws IOException {
+  private Written(String run) {
+    this.run = run;
+  }
+
+  /**
+   * Returns what a partition of the output has, what other processes have written since the last call included.
+   *
+   * @param run the run of the query; what was kept for another is dropped
+   */
+  static Written of(String stream, String partition, String run, boolean revised, Lines lines) throws IOException {
     String name = stream + "/" + partition;
-    Written found = ALL.get(name);
-    if (found == null) {
-      Written made = new Written();
-      lines.each(line -> made.load(line, revised));
-      ALL.put(name, made);
-      found = made;
-    }
+    Written found =
+        ALL.compute(name, (any, known) -> known != null && known.run.equals(run) ? known : new Written(run));
+    found.refresh(revised, lines);
     return found;
+  }
+
+  private synchronized void refresh(boolean revised, Lines lines) throws IOException {
+    if (end != NO_OTHERS) {
+      end = lines.each(end, line -> load(line, revised));
+    }
   }
 
   static void forget(String stream) {
