@@ -33,7 +33,9 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     test_updates_of_a_window_after_a_restart,
 )
 from tests.pipelines.test_matching import PAST, check_past
+from tidegate.errors import ServiceError
 from tidegate.logs import KafkaLog
+from tidegate.registry import ServiceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -247,6 +249,41 @@ def longest(here: World, stream: str, size_bytes: int) -> None:
     resource = ConfigResource(ResourceType.TOPIC, log.topic(stream), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": log._brokers})
     admin.incremental_alter_configs([resource])[resource].result()
+
+
+def elsewhere(here: World, spark: SparkSession, folder: Path) -> World:
+    """The same log and services, with another folder for checkpoints."""
+    log = kafka_log(here)
+    other = World(spark, folder, "", log._brokers, log.topic(""))
+    other.definitions, other.schemas = here.definitions, here.schemas
+    return other
+
+
+def test_stateless_service_without_its_folder_goes_on_where_its_output_ends(
+    world: MADE, spark: SparkSession, tmp_path: Path
+) -> None:
+    here = world(MERGED)
+    here.start("gps", backfill=True)
+    here.append("a", [gps(n) for n in range(20, 40)])
+    here.await_events("gps", 20)
+    here.stop("gps")
+    here.append("a", [gps(n) for n in range(40, 45)])
+    other = elsewhere(here, spark, tmp_path / "other")
+    service, inputs = here.definitions.services["gps"], {name: here.schemas[name] for name in ("a", "b")}
+    run = ServiceRun(1, here.engine.checkpoints.place)
+    other.jobs["gps"] = other.engine.start(service, 1, inputs, backfill=True, run=run)
+    assert len(other.await_events("gps", 25)) == 25
+    assert len(raw(here, "gps")) == 25
+    other.close()
+
+
+def test_service_with_state_is_not_started_without_its_state(world: MADE, spark: SparkSession, tmp_path: Path) -> None:
+    here = world(BOTH)
+    other = elsewhere(here, spark, tmp_path / "other")
+    service, inputs = here.definitions.services["flow"], {"a": here.schemas["a"]}
+    with pytest.raises(ServiceError, match=r"its state is in one:/data, and this process keeps states in .*/other/"):
+        other.engine.start(service, 2, inputs, run=ServiceRun(1, "one:/data"))
+    other.close()
 
 
 CHILD = """

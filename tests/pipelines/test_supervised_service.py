@@ -16,7 +16,7 @@ from tidegate.model import Schema
 from tidegate.pipelines import supervised_service
 from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.supervised_service import SupervisedService
-from tidegate.registry import RegisteredService
+from tidegate.registry import RegisteredService, ServiceRun
 from tidegate.services.definitions import Service
 
 SCHEMAS = {"gps": Schema({"vid": "string"})}
@@ -24,6 +24,8 @@ SCHEMAS = {"gps": Schema({"vid": "string"})}
 
 class FakeEngine:
     """Starts jobs that a test controls."""
+
+    checkpoints = SimpleNamespace(place="here:/data")
 
     def __init__(self) -> None:
         self.start_error: BaseException | None = None
@@ -72,6 +74,7 @@ def test_service_waits_for_an_input_that_does_not_exist(log: SegmentLog) -> None
     service.poll(SCHEMAS, may_start=True)
     service.poll(SCHEMAS, may_start=True)
     assert (service.status.state, service.status.mode, service.status.error) == ("running", "micro-batch", None)
+    assert service.new_run == ServiceRun(1, "here:/data")
 
 
 def test_service_does_not_start_while_an_earlier_one_of_its_name_stops(log: SegmentLog) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class Checkpoints:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    @property
+    def place(self) -> str:
+        """The host and folder of the checkpoints."""
+        return f"{socket.gethostname()}:{self._root.absolute()}"
 
     def version_folder(self, service: str, version: int) -> Path:
         """Return the folder of one version of a service."""

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidegate.errors import ServiceError
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
 from tidegate.pipelines.checkpoints import Checkpoints, Positions, StateForm
@@ -23,9 +24,9 @@ from tidegate.pipelines.compiler import Compiled, Following, Tasks, compile_serv
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
 from tidegate.pipelines.resources import RunnerResources
-from tidegate.pipelines.slots import Slots, real_time_tasks
+from tidegate.pipelines.slots import real_time_tasks, slots_of
 from tidegate.pipelines.streams import Streams
-from tidegate.registry import Beginning
+from tidegate.registry import Beginning, ServiceRun
 from tidegate.services.definitions import Service
 from tidegate.services.schema_inference import shape
 
@@ -52,6 +53,8 @@ class Job:
     """The partitions of each input when the service started."""
     queries: list[StreamingQuery] = field(default_factory=list)
     started: float = field(default_factory=time.time)
+    tasks: int = 0
+    """Number of tasks that run as long as the service does."""
 
     def failure(self) -> str | None:
         """Return why the service has stopped; None while it runs."""
@@ -94,7 +97,8 @@ class Engine:
         resources: RunnerResources | None = None,
     ) -> None:
         self._resources = resources
-        self._slots = Slots(str(spark.sparkContext.master))
+        self._slots = slots_of(spark)
+        self._is_local = str(spark.sparkContext.master).startswith("local")
         self._spark, self._log, self._streams, self._key = spark, log, streams, key
         self.checkpoints = Checkpoints(checkpoints)
 
@@ -106,16 +110,18 @@ class Engine:
         *,
         backfill: bool = False,
         begins: Mapping[str, Beginning] = NOWHERE,
+        run: ServiceRun | None = None,
     ) -> Job:
         """Start a service at the position where it stopped. Returns when its queries are started.
 
         `begins` has the start of each input of a service that never ran; the registry fixed it when the service was
-        applied. Inputs that are not in `begins` start at their current end. With `backfill` the output is deleted and
-        all inputs start at their oldest record. Raises a `ServiceError` if Spark has too few free slots, or the service
-        can't be compiled.
+        applied. Inputs that are not in `begins` start at their current end, or where their readers were. With
+        `backfill` the output is deleted and all inputs start at their oldest record, unless this version ran before,
+        as `run` says. Raises a `ServiceError` if Spark has too few free slots, the service can't be compiled, or `run`
+        names a state that is not here.
         """
         try:
-            return self._start(service, version, inputs, begins, backfill=backfill)
+            return self._start(service, version, inputs, begins, run, backfill=backfill)
         except BaseException:
             self._slots.release(service.name)
             raise
@@ -126,6 +132,7 @@ class Engine:
         version: int,
         inputs: Mapping[str, Schema],
         begins: Mapping[str, Beginning],
+        run: ServiceRun | None,
         *,
         backfill: bool,
     ) -> Job:
@@ -135,12 +142,20 @@ class Engine:
         # Results without a partition of a source are written to partitions named by the number of Spark's shuffle.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
         read = sum(len(partitions[name]) for name in service.reads)
-        self._slots.take(service.name, real_time_tasks(plan, read, len(shuffled)))
+        tasks = real_time_tasks(plan, read, len(shuffled))
+        self._slots.take(service.name, tasks)
+        if self.checkpoints.positions(service.name, version) is None and run is not None:
+            backfill = backfill and run.version != version  # another process has done it
+            if plan.keyed and not backfill and run.checkpoints != self.checkpoints.place:
+                raise ServiceError(
+                    f"its state is in {run.checkpoints}, and this process keeps states in {self.checkpoints.place}: "
+                    "run it there, let both use the same place (checkpoints in the profile), or apply it --backfill"
+                )
         positions = self._begin(service, version, inputs, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
         self._log.create(service.quarantine, shuffled if plan.keyed else own)
         compiled = self._compile(service, inputs, positions, Tasks(partitions, len(shuffled)))
-        job = Job(service, version, compiled, partitions)
+        job = Job(service, version, compiled, partitions, tasks=tasks)
         try:
             self._start_queries(job, positions.get(service.name, {}))
         except BaseException:
@@ -158,15 +173,21 @@ class Engine:
             self._slots.release(job.service.name)
 
     def is_ready(self, job: Job) -> bool:
-        """Return True if a service has begun to read."""
+        """Return True if all queries of a service run, and each real-time task has started to read."""
         if not all(_has_begun(query) for query in job.queries):
             return False
-        if job.compiled.plan.mode == "micro-batch" or not str(self._spark.sparkContext.master).startswith("local"):
-            return True  # tasks run per batch, or on other machines
+        if not self._is_local:
+            return self.missing_tasks(job) == 0
+        if job.compiled.plan.mode == "micro-batch":
+            return True  # tasks come and go
         reached = self.metrics(job.service.name)["reached"]
-        return all(
-            f"{stream}/{partition}" in reached for stream, names in job.partitions.items() for partition in names
-        )
+        return all(f"{stream}/{each}" in reached for stream, found in job.partitions.items() for each in found)
+
+    def missing_tasks(self, job: Job) -> int:
+        """Return how many real-time tasks of a service do not run on the cluster: no executor has a slot for them."""
+        if self._is_local or job.tasks == 0:
+            return 0
+        return max(0, job.tasks - sum(attach.live_tasks(self._spark, query) for query in job.queries))
 
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks."""
@@ -220,7 +241,7 @@ class Engine:
             positions: Positions = {}
         else:
             source = self._adoptable(name, form, fixed) if begun is None and form.layouts else None
-            begins = {stream: self._fixed(stream, fixed.get(stream)) for stream in partitions}
+            begins = {stream: self._fixed(name, stream, fixed.get(stream)) for stream in partitions}
             for stream, reached in self._earlier(service, partitions, fixed).items():
                 begins[stream] |= reached
             if source is not None:
@@ -259,10 +280,14 @@ class Engine:
         _logger.info("the new version continues with the state", service=service, change=str(change))
         return newest
 
-    def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
-        """Return the start offsets in a stream that no version has read. Absent partitions start at the oldest."""
+    def _fixed(self, service: str, stream: str, beginning: Beginning | None) -> dict[str, int]:
+        """Return the start offsets in a stream that no version has read here. Absent partitions start at the oldest.
+
+        An earlier release stored no beginnings. What it has read elsewhere is known from the output.
+        """
         if beginning is None:
-            return dict(self._log.end(stream).offsets)
+            ends = dict(self._log.end(stream).offsets)
+            return ends | self._streams.resume(service, stream, list(ends))
         if not beginning.cursor:
             return {}
         cursor = Cursor.from_text(beginning.cursor)

@@ -76,6 +76,7 @@ class Runner:
                     self._guard.warn("the log does not answer", error_text(exc))
                     break
                 service.fail(error_text(exc))
+        self._guard.run("the runs of services can't be stored", self._note_runs)
         now = time.monotonic()
         if now - self._status_at >= STATUS_INTERVAL_S:
             elapsed_s, self._status_at = now - self._status_at, now
@@ -84,6 +85,13 @@ class Runner:
             self._expired_at = now
             expire = partial(expire_streams, self._log, self._definitions, self._guard, self._default_retention)
             self._guard.run("streams can't be expired", expire)
+
+    def _note_runs(self) -> None:
+        """Tell the registry which services have begun to run here."""
+        for name, service in self._services.items():
+            if service.new_run is not None:
+                self._registry.note_run(name, service.new_run)
+                service.new_run = None
 
     def statuses(self) -> list[Status]:
         """Return the current status of each service."""

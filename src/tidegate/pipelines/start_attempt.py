@@ -10,6 +10,7 @@ import structlog
 
 from tidegate.errors import error_text
 from tidegate.pipelines.engine import Job
+from tidegate.pipelines.slots import MissingSlotsError
 
 _log = structlog.get_logger("tidegate.runner")
 
@@ -22,6 +23,8 @@ class StartAttempt:
         self.job: Job | None = None
         self.error: str | None = None
         self.is_cancelled = False
+        self.missing_slots = 0
+        """How many slots of a cluster were missing, if that was the error."""
         self.started_at = time.monotonic()
         self._service, self._start, self._stop, self._lock = service, start, stop, Lock()
         self._thread = Thread(target=self._run, name=f"start-{service}", daemon=True)
@@ -50,6 +53,7 @@ class StartAttempt:
             job = self._start()
         except BaseException as exc:  # also SystemExit of a custom function, errors of Py4J, RecursionError
             self.error = error_text(exc)
+            self.missing_slots = exc.missing if isinstance(exc, MissingSlotsError) else 0
             return
         with self._lock:
             if not self.is_cancelled:

@@ -48,6 +48,7 @@ SCHEMA = Schema(
         "skipped": "int64?",
         "behind_bytes": "int64",
         "missed_bytes": "int64",
+        "missing_tasks": "int64",
         "state_rows": "int64?",
         "restarts": "int64",
         "error": "string?",
@@ -110,6 +111,8 @@ class Status:
     """Events that were in the output already when the service started again."""
     behind_bytes: int = 0
     missed_bytes: int = 0
+    missing_tasks: int = 0
+    """Real-time tasks for which Spark has no slot."""
     state_rows: int | None = None
     restarts: int = 0
     error: str | None = None

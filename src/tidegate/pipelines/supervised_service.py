@@ -14,7 +14,7 @@ from tidegate.model import Schema
 from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.start_attempt import StartAttempt
 from tidegate.pipelines.status import Status
-from tidegate.registry import RegisteredService
+from tidegate.registry import RegisteredService, ServiceRun
 from tidegate.services.redaction import redact
 from tidegate.timing import Backoff
 
@@ -26,6 +26,12 @@ START_WAIT_S = 5.0
 """How long the runner waits for the first start of a service; a longer start continues in the background."""
 SLOW_START_S = 60.0
 """A longer start is shown as an error in the status, and continues."""
+SLOTS_RETRY_S = 1.0
+"""Delay before a service that was short of slots is started again: they come back with a worker."""
+TASKS_INTERVAL_S = 1.0
+"""Time between two looks at the tasks of a service on a cluster."""
+TASKS_GRACE_S = 5.0
+"""How long tasks may be missing before the service counts as down: at a checkpoint all are replaced."""
 FAILING_AFTER = 2
 """Failures in a row after which a service counts as failing: one alone may be due to a busy machine."""
 
@@ -42,16 +48,21 @@ class SupervisedService:
         self.job: Job | None = None
         self.is_blocked = False
         """True while an input does not exist, because the service that writes it has not started."""
+        self.new_run: ServiceRun | None = None
+        """The run that began and that the registry does not know yet; the runner resets it."""
         self._engine, self._log = engine, log
         self._input_schemas: Mapping[str, Schema] = {}
         """The schemas that the query was started with."""
         self._failures = 0
-        self._retry_at = 0.0
+        self._retry_at = self._look_at = 0.0
+        self._short_since: float | None = None
+        """Since when slots or tasks are missing, in monotonic time."""
 
     @property
     def is_failing(self) -> bool:
         """True if the service fails repeatedly, or its start takes too long."""
-        return self._failures >= FAILING_AFTER or (self.attempt is not None and self.status.error is not None)
+        slow = self.attempt is not None and self.status.error is not None
+        return self._failures >= FAILING_AFTER or slow or self._is_short
 
     def update(self, registered: RegisteredService, schemas: Mapping[str, Schema]) -> None:
         """Stop the query if the definition or the schema of an input has changed; `poll` starts it again.
@@ -81,11 +92,15 @@ class SupervisedService:
         if failure is not None:
             self.fail(failure)
         elif self.status.state != "running" and self._engine.is_ready(job):
-            self.status.state = "running"
+            self.status.state, self.status.missing_tasks, self._short_since = "running", 0, None
+            if not self._failures:
+                self.status.error = None
             _log.info("service runs", service=job.service.name, mode=job.compiled.plan.mode)
         elif self._failures and time.time() - job.started > STEADY_S:
             self._failures = 0
             self.status.error = None
+        elif self._is_down(job):
+            self.status.state = "restarting"
         elif any(self._log.partitions(name) != partitions for name, partitions in job.partitions.items()):
             _log.info("the partitions of an input have changed: starting again", service=job.service.name)
             self.stop()
@@ -141,6 +156,7 @@ class SupervisedService:
             self._input_schemas,
             backfill=registered.backfill,
             begins=registered.begins,
+            run=registered.run,
         )
         self.attempt = StartAttempt(service.name, start, self._engine.stop)
         self.attempt.wait(0.0 if self._failures else START_WAIT_S)
@@ -157,14 +173,49 @@ class SupervisedService:
         self.attempt = None
         if attempt.is_cancelled:
             return True
+        if attempt.job is None and attempt.missing_slots:
+            self._wait_for_slots(str(attempt.error), attempt.missing_slots)
+            return True
         if attempt.job is None:
             self.fail(attempt.error or "it did not start")
             return True
         self.job = attempt.job
+        run = ServiceRun(self.registered.version, self._engine.checkpoints.place)
+        self.new_run = None if run == self.registered.run else run
         plan = self.job.compiled.plan
         self.status.mode, self.status.reason = plan.mode, plan.reason
         if not self._failures:
             self.status.state, self.status.error = "starting", None
+        return True
+
+    @property
+    def _is_short(self) -> bool:
+        return self._short_since is not None and time.monotonic() - self._short_since > TASKS_GRACE_S
+
+    def _wait_for_slots(self, problem: str, missing: int) -> None:
+        """Try again soon, and say what is missing. Does not count as a failure."""
+        self._retry_at = time.monotonic() + SLOTS_RETRY_S
+        self._short_since = self._short_since or time.monotonic()
+        if self._is_short and self.status.error != problem:
+            self.status.error, self.status.missing_tasks = problem, missing
+            _log.warning("service waits for slots", service=self.registered.service.name, problem=problem)
+
+    def _is_down(self, job: Job) -> bool:
+        """Return True if tasks of a service that ran are missing for longer than a checkpoint takes."""
+        now = time.monotonic()
+        if self.status.state != "running" or now < self._look_at:
+            return False
+        self._look_at = now + TASKS_INTERVAL_S
+        missing = self._engine.missing_tasks(job)
+        if not missing:
+            self._short_since = None
+            return False
+        self._short_since = self._short_since or now
+        if not self._is_short:
+            return False
+        self.status.missing_tasks = missing
+        self.status.error = f"{missing} of its {job.tasks} real-time tasks do not run: no executor has a slot for them"
+        _log.warning("service waits for slots", service=job.service.name, problem=self.status.error)
         return True
 
     def _backlog_bytes(self, job: Job, reached: Mapping[str, int]) -> int:

@@ -23,6 +23,7 @@ from tidegate.registry.records import (
     RegisteredStream,
     RegisteredSubscription,
     Role,
+    ServiceRun,
     SubscriptionState,
 )
 from tidegate.registry.registry import (
@@ -63,6 +64,7 @@ __all__ = [
     "RegisteredSubscription",
     "Registry",
     "Role",
+    "ServiceRun",
     "SqliteRegistry",
     "SubscriptionState",
     "SubscriptionStore",

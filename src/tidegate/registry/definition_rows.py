@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import DefinitionError, NotRegistered, RegistryError, did_you_mean, error_text
 from tidegate.model import timestamps
-from tidegate.registry.records import Beginning, RegisteredService, RegisteredStream
+from tidegate.registry.records import Beginning, RegisteredService, RegisteredStream, ServiceRun
 from tidegate.registry.tables import DEFINITIONS, HISTORY
 from tidegate.services import Definitions, Service, Stream, from_dict, to_dict
 from tidegate.services.definitions import Access, Origin
@@ -133,10 +133,10 @@ def registered_stream(row: DefinitionRow, stream: Stream) -> RegisteredStream:
 
 
 def registered_service(
-    row: DefinitionRow, service: Service, begins: Mapping[str, Beginning] | None
+    row: DefinitionRow, service: Service, begins: Mapping[str, Beginning] | None, run: ServiceRun | None
 ) -> RegisteredService:
-    """Combine a parsed service with the columns of its row and its start positions."""
-    return RegisteredService(service, row.version, row.change_time, row.forced, row.backfill, begins or {})
+    """Combine a parsed service with the columns of its row, its start positions and its last run."""
+    return RegisteredService(service, row.version, row.change_time, row.forced, row.backfill, begins or {}, run)
 
 
 # Writing ---------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.model import timestamps
-from tidegate.registry import beginnings
+from tidegate.registry import beginnings, runs
 from tidegate.registry.definition_checks import ALLOW_ALL, check_change, refuse_if_read, refuse_secrets, trusted_names
 from tidegate.registry.definition_rows import (
     DefinitionRow,
@@ -36,6 +36,7 @@ from tidegate.registry.records import (
     EndReader,
     RegisteredService,
     RegisteredStream,
+    ServiceRun,
 )
 from tidegate.registry.registry import ChangeGuard
 from tidegate.registry.secrets import Keyring
@@ -156,6 +157,7 @@ class SqlDefinitions(Store):
 
     def _delete(self, connection: sa.Connection, row: DefinitionRow) -> None:
         beginnings.delete(connection, row.name)
+        runs.delete(connection, row.name)
         connection.execute(DEFINITIONS.delete().where(DEFINITIONS.c.name == row.name))
         connection.execute(
             HISTORY.insert().values(
@@ -192,9 +194,9 @@ class SqlDefinitions(Store):
     def services(self) -> dict[str, RegisteredService]:
         """Return all services by name."""
         with self._engine.connect() as connection:
-            rows, begins = read_rows(connection), beginnings.load(connection)
+            rows, begins, ran = read_rows(connection), beginnings.load(connection), runs.load(connection)
         return {
-            name: registered_service(rows[name], service, begins.get(name))
+            name: registered_service(rows[name], service, begins.get(name), ran.get(name))
             for name, service in parse_rows(rows).services.items()
         }
 
@@ -206,8 +208,14 @@ class SqlDefinitions(Store):
     def service(self, name: str) -> RegisteredService:
         """Return one service. Raises `NotRegistered` with the nearest name."""
         with self._engine.connect() as connection:
-            row, begins = find_row(name, read_rows(connection), "service"), beginnings.load(connection, name)
-        return registered_service(row, parse_row(row).services[name], begins.get(name))
+            row = find_row(name, read_rows(connection), "service")
+            begins, ran = beginnings.load(connection, name), runs.load(connection, name)
+        return registered_service(row, parse_row(row).services[name], begins.get(name), ran.get(name))
+
+    def note_run(self, name: str, run: ServiceRun) -> None:
+        """Store which version of a service runs, and where its checkpoint is."""
+        with self._engine.begin() as connection:
+            runs.save(connection, name, run)
 
     def history(self, name: str) -> list[DefinitionVersion]:
         """Return all versions of a stream or service, oldest first."""

@@ -40,6 +40,15 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceRun:
+    """A version of a service that ran."""
+
+    version: int
+    checkpoints: str
+    """The place of its checkpoint: a URI, or a host and a folder."""
+
+
+@dataclass(frozen=True, slots=True)
 class RegisteredStream:
     """The current version of a stream's definition."""
 
@@ -66,6 +75,8 @@ class RegisteredService:
     begins: Mapping[str, Beginning] = field(default_factory=dict)
     """Start position by input stream. An input without one starts at the end of its stream when the service first
     runs."""
+    run: ServiceRun | None = None
+    """The last version that ran; None: none did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from tidegate.registry.records import (
     RegisteredStream,
     RegisteredSubscription,
     Role,
+    ServiceRun,
     SubscriptionState,
 )
 from tidegate.services import Definitions
@@ -102,6 +103,9 @@ class DefinitionStore(Protocol):
 
     def service(self, name: str) -> RegisteredService:
         """Return one service. Raises `NotRegistered` with the nearest name."""
+
+    def note_run(self, name: str, run: ServiceRun) -> None:
+        """Store which version of a service runs, and where its checkpoint is. Increments no counter."""
 
     def history(self, name: str) -> list[DefinitionVersion]:
         """Return all versions of a stream or service, oldest first; empty if the name is unknown."""

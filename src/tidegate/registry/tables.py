@@ -3,6 +3,7 @@
     definitions     the current version of each stream and service
     history         all versions of streams and services, including removals
     beginnings      the start position of each service in each of its inputs
+    runs            the last version of each service that ran, and where its checkpoint is
     subscriptions   durable subscriptions with cursor and delivery state
     dead_letters    records that could not be delivered to a subscription
     keys            API keys
@@ -24,7 +25,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 11
+FORMAT = 12
 """The format of the tables: the number of the last migration."""
 
 
@@ -79,6 +80,13 @@ BEGINNINGS = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("since", sa.Integer, nullable=False),
     sa.Column("cursor", Text, nullable=False),
+)
+RUNS = sa.Table(
+    "runs",
+    METADATA,
+    sa.Column("service", sa.String(64), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("checkpoints", Text, nullable=False),
 )
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,20 +11,24 @@ import typer
 
 from tidegate.cli.data_folder import local_audit
 from tidegate.cli.data_folder.home import Home
+from tidegate.cli.data_folder.lock import FolderLock
 from tidegate.cli.input import durations, gateway_options, options
 from tidegate.cli.output.logging import log_to_stderr
 from tidegate.cli.processes.gateway_process import GatewayProcess, running_gateway
 from tidegate.cli.processes.gateway_server import broker_name
 from tidegate.cli.processes.listening import HOST, PORT
 from tidegate.cli.processes.runner_lease import runner_lease
-from tidegate.cli.processes.service_runner import run_services
+from tidegate.cli.processes.service_runner import StartedSpark, run_services, start_spark, warm_up
 from tidegate.cli.processes.signals import stop_on_signal
 from tidegate.cli.profile import EMBEDDED
 from tidegate.cli.profile.tls import with_options
+from tidegate.logs.factory import has_shared_writers
 from tidegate.services import load
 
 if TYPE_CHECKING:
     from tidegate.registry import Registry
+
+LOCK_POLL_INTERVAL_S = 0.5
 
 
 def up(
@@ -55,7 +60,7 @@ def up(
     limit_s = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
     home.need_connector()
-    with home.locked() as lock:
+    with home.locked(may_wait=home.profile.database is not None) as lock:
         registry = home.registry()
         try:
             if files:
@@ -76,18 +81,46 @@ def up(
                 )
                 if with_gateway
                 else nullcontext() as gateway,
-                _runner_lease(home, registry, stop, gateway) as is_held,
+                _may_run(home, registry, lock, stop, gateway) as started,
             ):
-                if is_held:
-                    run_services(home, registry, stop, limit_s, gateway=gateway)
+                if not stop.is_set():
+                    run_services(home, registry, stop, limit_s, gateway=gateway, started=started)
         finally:
             registry.close()
 
 
-def _runner_lease(
-    home: Home, registry: Registry, stop: Event, gateway: GatewayProcess | None
-) -> AbstractContextManager[bool]:
-    """Wait for the right to run the services; a folder with a registry of its own is protected by its lock already."""
+@contextmanager
+def _may_run(
+    home: Home, registry: Registry, lock: FolderLock, stop: Event, gateway: GatewayProcess | None
+) -> Iterator[StartedSpark | None]:
+    """Wait for the right to run the services; a folder with a registry of its own is protected by its lock already.
+
+    A process that has to wait starts Spark before, which it yields. `stop` ends the wait.
+    """
     if home.profile.database is None:
-        return nullcontext(True)
-    return runner_lease(registry, stop, gateway.watch if gateway is not None else lambda: None)
+        yield None
+        return
+
+    def watch() -> None:
+        if gateway is not None:
+            gateway.watch()
+
+    started = start_spark(home)
+    try:
+        warm_up(home, registry, started)
+        with runner_lease(registry, stop, watch) as is_held:
+            if is_held:
+                _lock_folder(home, lock, stop)
+            yield started
+    finally:
+        started.close()
+
+
+def _lock_folder(home: Home, lock: FolderLock, stop: Event) -> None:
+    """Take the lock of a folder that the process before may still hold: it may live on without its lease.
+
+    A log of files must have one writer. Over Kafka the lease is enough.
+    """
+    while not lock.take() and not has_shared_writers(home.profile.log):
+        if stop.wait(LOCK_POLL_INTERVAL_S):
+            return

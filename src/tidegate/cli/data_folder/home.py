@@ -220,14 +220,14 @@ class Home:
         return self.registry()
 
     @contextmanager
-    def locked(self) -> Iterator[FolderLock]:
+    def locked(self, *, may_wait: bool = False) -> Iterator[FolderLock]:
         """Hold the folder's lock, so that every partition of a log of files has one writer; creates the folder.
 
-        Raises an `EnvironmentProblem` at once if another process holds it.
+        Raises an `EnvironmentProblem` at once if another process holds it. `may_wait`: the block may take it later.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.protect()
-        with hold_lock(self.folder) as lock:
+        with hold_lock(self.folder, may_wait=may_wait) as lock:
             yield lock
 
     def protect(self) -> None:

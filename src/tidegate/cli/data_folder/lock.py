@@ -28,41 +28,57 @@ class RunningProcess:
 
 
 class FolderLock:
-    """A held lock of a data folder. Its file says how other processes reach the gateway of this one."""
+    """The lock of a data folder. Its file says how other processes reach the gateway of the process that holds it."""
 
     def __init__(self, file: TextIO) -> None:
+        """`file` is open for appending; `take` takes the lock."""
         self._file = file
-        self._write()
+        self._announced: tuple[str, ...] = ()
+        self.is_held = False
+
+    def take(self) -> bool:
+        """Take the lock if it is free. Returns False if another process holds it."""
+        if not self.is_held:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            self.is_held = True
+            self._write()
+        return True
 
     def announce(self, url: str | None, certificate: Path | None = None) -> None:
         """Write that this process has a gateway: without a URL before it answers requests, then with its URL.
 
         `certificate` is the file with the gateway's certificate, so that the folder's owner can verify the gateway.
+        While another process holds the lock, nothing is written; `take` does it.
         """
-        self._write(url or "-", *([] if certificate is None else [str(certificate.absolute())]))
+        self._announced = (url or "-", *([] if certificate is None else [str(certificate.absolute())]))
+        if self.is_held:
+            self._write()
 
-    def _write(self, *more: str) -> None:
+    def _write(self) -> None:
         self._file.seek(0)
         self._file.truncate(0)
-        self._file.write("\n".join([str(os.getpid()), *more]))
+        self._file.write("\n".join([str(os.getpid()), *self._announced]))
         self._file.flush()
 
 
 @contextmanager
-def hold_lock(folder: Path) -> Iterator[FolderLock]:
+def hold_lock(folder: Path, *, may_wait: bool = False) -> Iterator[FolderLock]:
     """Hold the lock of a data folder; the kernel releases it however the process ends.
 
-    Raises an `EnvironmentProblem` at once if another process holds it.
+    Raises an `EnvironmentProblem` at once if another process holds it. With `may_wait` the block begins without the
+    lock then, and may take it later.
     """
     with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        lock = FolderLock(file)
+        if not lock.take() and not may_wait:
             raise EnvironmentProblem(
                 f"a Tidegate runs in {str(folder)!r} already (process {_read(file).process}): "
                 "change it with `tidegate apply`, or choose another folder with --data"
-            ) from None
-        yield FolderLock(file)
+            )
+        yield lock
 
 
 def lock_holder(folder: Path) -> RunningProcess | None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tidegate.registry import Registry
 
 NAME = "runner"
-LEASE_S = 20.0
+LEASE_S = 8.0
 """How long the lease of a process that has died blocks the others."""
-RENEW_INTERVAL_S = 4.0
-POLL_INTERVAL_S = 1.0
+RENEW_INTERVAL_S = 2.0
+POLL_INTERVAL_S = 0.5
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def runner_lease(
 ) -> Iterator[bool]:
     """Wait for the lease and hold it while the block runs; yields False if `stop` was set before.
 
-    `on_wait` is called every second while another process holds the lease. A thread renews the lease. If the registry
+    `on_wait` is called twice a second while another process holds the lease. A thread renews the lease. If the registry
     can't be reached, no other process can take over either, so the block keeps running. If another process has taken
     over, `stop` is set, and an `EnvironmentProblem` is raised at the end of the block.
     """

@@ -4,20 +4,74 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tidegate.cli.data_folder.home import Home
+from tidegate.cli.output.logging import logger
 from tidegate.cli.processes.gateway_process import GatewayProcess
+from tidegate.errors import error_text
 from tidegate.scheduling import batch_scheduling
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.logs import EventLog
     from tidegate.pipelines.runner import Runner
+    from tidegate.pipelines.streams import Streams
 
 READY_TIMEOUT_S = 120.0
 """How long services may take to become ready before a time limit starts without them."""
+
+
+@dataclass(frozen=True)
+class StartedSpark:
+    """A Spark session and the log that it reads and writes."""
+
+    log: EventLog
+    spark: SparkSession
+    streams: Streams
+
+    def close(self) -> None:
+        """Stop the session and close the log; it may have been stopped before."""
+        self.spark.stop()
+        self.log.close()
+
+
+def start_spark(home: Home) -> StartedSpark:
+    """Start Spark for the services of a folder. Takes seconds, and runs nothing yet."""
+    log = home.log()
+    with batch_scheduling():
+        spark = home.session("tidegate")
+    return StartedSpark(log, spark, home.streams(spark, log))
+
+
+def warm_up(home: Home, registry: Any, started: StartedSpark) -> None:
+    """Compile all services once, and drop the results: the first time takes seconds.
+
+    A process that stands by calls it, so that it can take over sooner. Changes nothing and raises nothing.
+    """
+    from tidegate.pipelines.compiler import compile_service
+    from tidegate.services.check import usable
+
+    resources, key = home.runner_resources(), home.mask_key()
+    try:
+        found = usable(registry.definitions())
+        for name, service in found.definitions.services.items():
+            inputs = {each: found.schemas[each] for each in service.inputs}
+            compile_service(
+                service,
+                inputs,
+                lambda stream, _, ticks, name=name: started.streams.scan(stream, name, ticks=ticks),  # type: ignore[misc]
+                key=key,
+                obstacle=started.streams.obstacle,
+                resources=resources,
+            )
+    except Exception as exc:  # the runner reports what is wrong when it starts the services
+        logger("tidegate.up").info("services could not be compiled ahead", problem=error_text(exc))
 
 
 def run_services(
@@ -28,23 +82,23 @@ def run_services(
     on_poll: Callable[[Any], None] | None = None,
     gateway: GatewayProcess | None = None,
     quiet: bool = False,
+    started: StartedSpark | None = None,
 ) -> None:
     """Run the services until `stop` is set, or for `limit_s` after all are ready. Blocks the calling thread.
 
     `on_poll` is called with the runner after each of its polls, on the calling thread. `gateway` is watched, and
-    restarted when it dies. `quiet`: print the ready line to standard error.
+    restarted when it dies. `quiet`: print the ready line to standard error. `started` is closed at the end; None: Spark
+    is started now.
     """
     from tidegate.pipelines.runtime import PipelineRuntime
 
     started_at = time.monotonic()
-    log = home.log()
-    with batch_scheduling():
-        spark = home.session("tidegate")
+    started = started or start_spark(home)
     runtime = PipelineRuntime(
         registry,
-        log,
-        spark,
-        home.streams(spark, log),
+        started.log,
+        started.spark,
+        started.streams,
         checkpoints=home.checkpoints,
         positions=home.positions,
         key=home.mask_key(),
@@ -67,7 +121,7 @@ def run_services(
     try:
         runtime.run(stop, poll)
     finally:
-        log.close()
+        started.close()
 
 
 def _is_ready(runner: Runner, gateway: GatewayProcess | None) -> bool:

@@ -28,15 +28,23 @@ async def _readyz(gateway: Serving, request: Request, response: Response) -> dic
     if view.caller == GUEST:  # guests learn that a service fails, but not which
         return status
     seen = view.services(gateway.definitions.services)
-    problems = {"problems": dict(gateway.outages.problems)} if gateway.outages.problems else {}
+    problems = {"problems": found} if (found := _problems(gateway)) else {}
     return {**status, **problems, "services": {name: gateway.state(name) for name in seen}}
 
 
 def _status(gateway: Gateway) -> str:
-    """Return `waiting` before the gateway is ready, `degraded` while its registry or log does not answer, else `ok`."""
+    """Return `waiting` before the gateway is ready, `degraded` while a part that it needs is away, else `ok`."""
     if not gateway.is_ready:
         return "waiting"
-    return "degraded" if gateway.outages.problems else "ok"
+    return "degraded" if _problems(gateway) else "ok"
+
+
+def _problems(gateway: Gateway) -> dict[str, str]:
+    """Return what is wrong with the registry, the log and Spark: they do not answer, or have no slots for services."""
+    statuses = (gateway.statuses.newest.get(name, {}) for name in gateway.definitions.services)
+    missing = sum(status.get("missing_tasks") or 0 for status in statuses)
+    spark = {"spark": f"no executor has a slot for {missing} real-time tasks of the services"} if missing else {}
+    return {**gateway.outages.problems, **spark}
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)

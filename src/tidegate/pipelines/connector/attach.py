@@ -78,6 +78,21 @@ def _raised(lines: Sequence[str]) -> str:
     return name.rpartition(".")[2] + "".join(message)
 
 
+def executor_slots(spark: SparkSession) -> int:
+    """Return how many tasks the executors of a cluster can run at once, all that live together."""
+    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    found = [executors.apply(n) for n in range(executors.size())]
+    return sum(int(executor.totalCores()) for executor in found if executor.id() != "driver")
+
+
+def live_tasks(spark: SparkSession, query: StreamingQuery) -> int:
+    """Return how many tasks of a query run now; Spark's tracker knows them by the group of the query's jobs."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = {*tracker.getJobIdsForGroup(str(query.runId))} & {*tracker.getActiveJobsIds()}
+    stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) is not None for stage in info.stageIds}
+    return sum(found.numActiveTasks for stage in stages if (found := tracker.getStageInfo(stage)) is not None)
+
+
 def spark_plan(frame: DataFrame) -> str:
     """Return the optimized plan of a batch frame as text."""
     return str(frame._jdf.queryExecution().optimizedPlan().toString())

@@ -1,0 +1,79 @@
+"""Two processes of `tidegate up` share a registry: the second takes over where the first ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.runner import Feed, Runner, raw, up
+from tests.kafka_broker import Broker
+from tests.polling import until
+from tests.postgres_server import Server, need_postgres, serving
+from tests.registry import stores
+from tidegate.errors import EnvironmentProblem
+from tidegate.logs import KafkaLog
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.xdist_group("broker")]
+
+SERVICES = """
+streams: {raw_TAG: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, partitions: 2}}
+services:
+  all_TAG: {from: raw_TAG, pipeline: [{filter: n >= 0}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    try:
+        programs = need_postgres()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no PostgreSQL: {exc}")
+    with serving(programs) as server:
+        yield server
+
+
+@pytest.fixture
+def log(broker: Broker) -> Iterator[KafkaLog]:
+    log = KafkaLog(broker.address)
+    yield log
+    log.close()
+
+
+def kill(runner: Runner) -> None:
+    runner.process.kill()
+    runner.process.wait()
+
+
+@pytest.mark.parametrize("shares_folder", [True, False], ids=["the same folder", "its own folder"])
+def test_standby_goes_on_where_the_first_process_ended(
+    server: Server, broker: Broker, log: KafkaLog, tmp_path: Path, shares_folder: bool
+) -> None:
+    profile = f"log: {{kafka: '{broker.address}'}}\nregistry: '{stores.new_schema(server.url)}'\n"
+    first_data, second_data = tmp_path / "first", tmp_path / ("first" if shares_folder else "second")
+    tag = "shared" if shares_folder else "apart"
+    services, stream, output = SERVICES.replace("TAG", tag), f"raw_{tag}", f"all_{tag}"
+    with ExitStack() as started:
+        first = started.enter_context(up(tmp_path, profile, services, first_data, name="one"))
+        first.wait_for("^ready: ")
+        second = started.enter_context(up(tmp_path, profile, services, second_data, name="two"))
+        second.wait_for("standing by")
+        with Feed(log, stream, ("0", "1")) as feed:
+            until(lambda: _written(log, output) > 200, "events to be written")
+            kill(first)
+            killed_at = time.monotonic()
+            second.wait_for("service runs")
+            print(f"takeover after {time.monotonic() - killed_at:.1f} s")
+            before = feed.count
+            until(lambda: feed.count > before + 50, "more events")
+            count = feed.stop()
+        until(lambda: _written(log, output) >= count, "all events", 120)
+        second.stop()
+    assert sorted(event["n"] for event in raw(log, output)) == list(range(count))
+
+
+def _written(log: KafkaLog, stream: str) -> int:
+    return sum(log.end(stream).offsets.values())
