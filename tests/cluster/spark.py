@@ -14,6 +14,7 @@ from tests.ports import free_port
 
 PROFILE = """
 master: {address}
+checkpoints: {checkpoints}
 spark:
   spark.authenticate: false
   spark.network.crypto.enabled: false
@@ -44,7 +45,7 @@ class SparkCluster:
     @property
     def profile(self) -> str:
         """The keys of a profile that runs services here."""
-        return PROFILE.format(address=self.address)
+        return PROFILE.format(address=self.address, checkpoints=self._folder / "states")
 
     def add_worker(self, cores: int) -> subprocess.Popen[bytes]:
         """Start a worker with so many slots, and wait until the master knows it."""

@@ -23,6 +23,9 @@ SERVICES = """
 streams: {raw_TAG: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, partitions: 2}}
 services:
   all_TAG: {from: raw_TAG, pipeline: [{filter: n >= 0}]}
+  counted_TAG:
+    from: raw_TAG
+    pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]
 """
 
 
@@ -53,6 +56,7 @@ def test_standby_goes_on_where_the_first_process_ended(
     server: Server, broker: Broker, log: KafkaLog, tmp_path: Path, shares_folder: bool
 ) -> None:
     profile = f"log: {{kafka: '{broker.address}'}}\nregistry: '{stores.new_schema(server.url)}'\n"
+    profile += f"checkpoints: {tmp_path / 'states'}\n"
     first_data, second_data = tmp_path / "first", tmp_path / ("first" if shares_folder else "second")
     tag = "shared" if shares_folder else "apart"
     services, stream, output = SERVICES.replace("TAG", tag), f"raw_{tag}", f"all_{tag}"
@@ -71,8 +75,11 @@ def test_standby_goes_on_where_the_first_process_ended(
             until(lambda: feed.count > before + 50, "more events")
             count = feed.stop()
         until(lambda: _written(log, output) >= count, "all events", 120)
+        until(lambda: _written(log, f"counted_{tag}") >= count, "all counts", 120)
         second.stop()
     assert sorted(event["n"] for event in raw(log, output)) == list(range(count))
+    counts = sorted((event["kind"], event["n"]) for event in raw(log, f"counted_{tag}"))
+    assert counts == sorted((f"k{n % 2}", n // 2 + 1) for n in range(count))
 
 
 def _written(log: KafkaLog, stream: str) -> int:

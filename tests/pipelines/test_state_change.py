@@ -60,7 +60,7 @@ def begin_window(world: World) -> None:
 def stop_when_saved(world: World, held: int, name: str = "out") -> None:
     """Stop the service when the checkpoint has its events, so that it does not read them again."""
     until(lambda: world.engine.metrics(name)["held"] == held, f"{held} events in an open window")
-    commits = world.engine.checkpoints.main(name, 1) / "commits"
+    commits = Path(world.engine.checkpoints.main(name, 1)) / "commits"
     # The batch that is committed next may have ended before the events came.
     before = newest(commits)
     until(lambda: newest(commits) >= before + 2, "a commit of the state")

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.pipelines.checkpoint_files import CheckpointFiles, LocalFiles
 from tidegate.services.operators.state_layout import StateChange, StateLayout, compare_layouts
 
 _SCHEMA_PATH = re.compile(r'"file:[^"]*/state/([0-9]+/_stateSchema/[^"]*)"')
@@ -45,58 +44,70 @@ class StateForm:
 
 
 class Checkpoints:
-    """The checkpoints of all services below one folder. Used by one thread."""
+    """The checkpoints of all services below one place. Used by one thread."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: Path | CheckpointFiles) -> None:
+        """`files` is where they are; a folder is one that only this machine sees."""
+        self._files: CheckpointFiles = LocalFiles(files) if isinstance(files, Path) else files
 
     @property
     def place(self) -> str:
-        """The host and folder of the checkpoints."""
-        return f"{socket.gethostname()}:{self._root.absolute()}"
+        """The place of the checkpoints, with a host if only that one sees them."""
+        return self._files.place
 
-    def version_folder(self, service: str, version: int) -> Path:
-        """Return the folder of one version of a service."""
-        return self._root / service / f"v{version}"
+    def version_folder(self, service: str, version: int) -> str:
+        """Return the folder of one version of a service, as Spark takes it."""
+        return self._files.location(_folder(service, version))
 
-    def main(self, service: str, version: int) -> Path:
+    def main(self, service: str, version: int) -> str:
         """Return where Spark keeps the checkpoint of a version's query; an earlier version may have begun it."""
-        return self.version_folder(service, self._owner(service, version)) / "main"
+        return self._files.location(self._main(service, version))
+
+    def _main(self, service: str, version: int) -> str:
+        return f"{_folder(service, self._owner(service, version))}/main"
 
     def _owner(self, service: str, version: int) -> int:
         """Return the version whose checkpoint a version uses."""
-        document = self._layout(service, version)
-        return version if document is None else int(document["owner"])
+        found = self._layout(service, version)
+        return version if found is None else int(found["owner"])
 
     def _layout(self, service: str, version: int) -> Any:
-        return read_json(self.version_folder(service, version) / "layout.json")
+        return self._read(f"{_folder(service, version)}/layout.json")
+
+    def _read(self, path: str) -> Any:
+        content = self._files.read(path)
+        return None if content is None else json.loads(content)
+
+    def _write(self, path: str, value: Mapping[str, Any]) -> None:
+        self._files.write(path, json.dumps(value).encode())
 
     # Positions ------------------------------------------------------------------------
 
     def positions(self, service: str, version: int) -> Positions | None:
         """Return where a version began; None if it has not begun yet."""
-        positions: Positions | None = read_json(self.version_folder(service, version) / "begin.json")
+        positions: Positions | None = self._read(f"{_folder(service, version)}/begin.json")
         return positions
 
     def save_positions(self, service: str, version: int, positions: Positions) -> None:
-        """Store where a version begins. After that it counts as begun."""
-        write_json(self.version_folder(service, version) / "begin.json", positions)
+        """Write down where a version begins. From then on it has begun."""
+        self._write(f"{_folder(service, version)}/begin.json", positions)
 
     def reached(self, service: str) -> Positions:
         """Return how far a service with state had read when it was last stopped; empty if it never was."""
-        return read_json(self._root / service / "reached.json") or {}
+        return self._read(f"{service}/reached.json") or {}
 
     def save_reached(self, service: str, positions: Positions) -> None:
-        """Store how far a service with state has read."""
-        write_json(self._root / service / "reached.json", positions)
+        """Write down how far a service with state has read."""
+        self._write(f"{service}/reached.json", positions)
 
     def drop_reached(self, service: str) -> None:
-        """Delete the stored position of a service."""
-        (self._root / service / "reached.json").unlink(missing_ok=True)
+        """Forget how far a service had read."""
+        self._files.delete(f"{service}/reached.json")
 
     def versions(self, service: str) -> list[int]:
         """Return the versions of a service that have begun, oldest first."""
-        return sorted(int(path.parent.name[1:]) for path in (self._root / service).glob("v*/begin.json"))
+        found = [int(name[1:]) for name in self._files.entries(service) if re.fullmatch("v[0-9]+", name)]
+        return sorted(version for version in found if self.positions(service, version) is not None)
 
     def newest_version(self, service: str) -> int | None:
         """Return the newest version of a service that has begun; None: no version has."""
@@ -118,15 +129,17 @@ class Checkpoints:
         """
         owner = self._owner(service, version if adopts is None else adopts)
         document = {"engine": form.engine, "layouts": [layout.to_dict() for layout in form.layouts], "owner": owner}
-        write_json(self.version_folder(service, version) / "layout.json", document)
+        self._write(f"{_folder(service, version)}/layout.json", document)
 
     def has_state(self, service: str, version: int) -> bool:
         """Return True if a version has a checkpoint."""
-        return self.main(service, version).exists()
+        return bool(self._files.entries(self._main(service, version)))
 
     def adapt_paths(self, service: str, version: int) -> None:
-        """Correct the absolute paths in a checkpoint that was copied or moved: Spark stores those of state schemas."""
-        main = self.main(service, version).absolute()
+        """Let a checkpoint that was copied or moved here name its own files: Spark keeps absolute paths to schemas."""
+        if not isinstance(self._files, LocalFiles):
+            return  # a URI is moved with its name
+        main = Path(self.main(service, version)).absolute()
         for file in main.glob("state/*/_metadata/v2/[0-9]*"):
             old = file.read_text()
             new = _SCHEMA_PATH.sub(lambda found: f'"file:{main}/state/{found[1]}"', old)
@@ -139,20 +152,21 @@ class Checkpoints:
 
     def drop_state(self, service: str, version: int) -> None:
         """Delete the checkpoint of a version."""
-        shutil.rmtree(self.main(service, version), ignore_errors=True)
+        self._files.delete(self._main(service, version))
 
     def last_commit_us(self, service: str, version: int) -> int:
         """Return when a checkpoint was last committed, in microseconds; if never, when it was begun, or now."""
-        checkpoint = self.main(service, version)
-        commits = [commit.stat().st_mtime_ns for commit in (checkpoint / "commits").glob("[0-9]*")]
-        if commits:
-            return max(commits) // 1_000
-        begun = checkpoint / "metadata"
-        return (begun.stat().st_mtime_ns if begun.exists() else time.time_ns()) // 1_000
+        main = self._main(service, version)
+        commits = [time_us for name, time_us in self._files.entries(f"{main}/commits").items() if name.isdecimal()]
+        return max(commits) if commits else self._files.entries(main).get("metadata", time.time_ns() // 1_000)
 
     def forget(self, service: str) -> None:
-        """Delete all files of a service."""
-        shutil.rmtree(self._root / service, ignore_errors=True)
+        """Delete everything that is kept of a service."""
+        self._files.delete(service)
+
+
+def _folder(service: str, version: int) -> str:
+    return f"{service}/v{version}"
 
 
 def read_json(path: Path) -> Any:

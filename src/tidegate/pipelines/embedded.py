@@ -67,7 +67,7 @@ class EmbeddedLog:
     def start(
         self,
         write: DataStreamWriter,
-        checkpoint: Path,
+        checkpoint: str,
         service: Service,
         plan: Plan,
         *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidegate.errors import ServiceError
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
+from tidegate.pipelines.checkpoint_files import CheckpointFiles
 from tidegate.pipelines.checkpoints import Checkpoints, Positions, StateForm
 from tidegate.pipelines.compiler import Compiled, Following, Tasks, compile_service, plan_service
 from tidegate.pipelines.connector import attach
@@ -91,7 +91,7 @@ class Engine:
         spark: SparkSession,
         log: EventLog,
         streams: Streams,
-        checkpoints: Path,
+        checkpoints: Path | CheckpointFiles,
         *,
         key: bytes,
         resources: RunnerResources | None = None,
@@ -343,7 +343,7 @@ class Engine:
         plan, service = job.compiled.plan, job.service
         checkpoint = self.checkpoints.main(service.name, job.version)
         if not plan.keyed:
-            shutil.rmtree(checkpoint, ignore_errors=True)  # such a service resumes from its output
+            self.checkpoints.drop_state(service.name, job.version)  # such a service resumes from its output
         self.checkpoints.adapt_paths(service.name, job.version)
         since = self.checkpoints.last_commit_us(service.name, job.version) - SLACK_US if plan.keyed else 0
         write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)

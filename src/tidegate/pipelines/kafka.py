@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +86,7 @@ class KafkaStreams:
     def start(
         self,
         write: DataStreamWriter,
-        checkpoint: Path,
+        checkpoint: str,
         service: Service,
         plan: Plan,
         *,

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.ingress.feeds import FeedContext, Feeds
 from tidegate.logs import EventLog, RetentionLimits
+from tidegate.pipelines.checkpoint_files import CheckpointFiles
 from tidegate.pipelines.engine import Engine
 from tidegate.pipelines.expiry import DEFAULT_RETENTION
 from tidegate.pipelines.resources import RunnerResources
@@ -33,7 +34,7 @@ class PipelineRuntime:
         spark: SparkSession,
         streams: Streams,
         *,
-        checkpoints: Path,
+        checkpoints: Path | CheckpointFiles,
         positions: Path,
         key: bytes,
         resources: RunnerResources | None = None,

@@ -53,14 +53,14 @@ class StateSnapshots:
         version = self._checkpoints.newest_version(service)
         if version is None:
             raise EnvironmentProblem(f"service {service!r} has not run here: it has no state to save")
-        main = self._checkpoints.main(service, version)
+        main = Path(self._checkpoints.main(service, version))
         commit = max((int(commit.name) for commit in (main / "commits").glob("[0-9]*")), default=None)
         if self._checkpoints.form(service, version) is None or not (main / "state").is_dir() or commit is None:
             raise EnvironmentProblem(f"service {service!r} has no state, or has not committed it yet")
         new = target.with_name(f".{name}.new")
         shutil.rmtree(new, ignore_errors=True)
         _link_checkpoint(main, new / "main", commit)
-        folder = self._checkpoints.version_folder(service, version)
+        folder = Path(self._checkpoints.version_folder(service, version))
         for file in ("begin.json", "layout.json"):
             shutil.copy2(folder / file, new / file)
         write_json(new / "snapshot.json", {"version": version, "saved_at": now.isoformat()})
@@ -86,11 +86,11 @@ class StateSnapshots:
         for version in self._checkpoints.versions(service):
             if version > snapshot.version:
                 shutil.rmtree(self._checkpoints.version_folder(service, version))
-        folder = self._checkpoints.version_folder(service, snapshot.version)
+        folder = Path(self._checkpoints.version_folder(service, snapshot.version))
         folder.mkdir(parents=True, exist_ok=True)
         for file in ("begin.json", "layout.json"):
             shutil.copy2(source / file, folder / file)
-        main = self._checkpoints.main(service, snapshot.version)
+        main = Path(self._checkpoints.main(service, snapshot.version))
         shutil.rmtree(main, ignore_errors=True)
         _link(source / "main", main)
         self._checkpoints.drop_reached(service)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -45,7 +44,7 @@ class Streams(Protocol):
     def start(
         self,
         write: DataStreamWriter,
-        checkpoint: Path,
+        checkpoint: str,
         service: Service,
         plan: Plan,
         *,

@@ -21,12 +21,12 @@ def test_embedded_profile_needs_no_file() -> None:
 def test_profile_of_a_cluster_is_read(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_text(
-        "master: spark://head:7077\nlog: {kafka: 'head:9092'}\n"
+        "master: spark://head:7077\nlog: {kafka: 'head:9092'}\ncheckpoints: hdfs://head/tidegate\n"
         "spark: {spark.cores.max: 8, spark.ui.enabled: true, spark.authenticate.secret: 'file:secret'}\n"
     )
     secret = SecretReference("file", str(tmp_path / "secret"), f"{path}: spark.spark.authenticate.secret")
     spark = SparkSettings({"spark.cores.max": "8", "spark.ui.enabled": "true"}, secret)
-    expected = Profile("spark://head:7077", spark, KafkaLogSettings("head:9092"))
+    expected = Profile("spark://head:7077", spark, KafkaLogSettings("head:9092"), checkpoints="hdfs://head/tidegate")
     assert load_profile(str(path)) == load_profile(str(path.with_suffix(""))) == expected
     (tmp_path / "secret").write_text("hush\n")
     assert spark.reveal() == {**spark.public, "spark.authenticate.secret": "hush"}
@@ -162,6 +162,15 @@ def test_access_requires_a_caller_beyond_loopback_or_by_the_profile(
         ),
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),
         ("master: spark://head:7077", "use Kafka for the log"),
+        (
+            "{master: 'spark://head:7077', log: {kafka: 'head:9092'}, spark: {spark.authenticate: false}}",
+            "the states of services would be kept in a folder of this one: name a place that all machines reach",
+        ),
+        ("checkpoints: states", "checkpoints: expected the absolute path of a folder, or a URI such as hdfs://head/"),
+        (
+            "checkpoints: 'hdfs://'",
+            "checkpoints: expected the absolute path of a folder, or a URI such as hdfs://head/",
+        ),
         ("master: [", "expected a profile in YAML: line 1: "),
         ("webhooks: {retry: {attempts: 0}}", "webhooks.retry.attempts: expected a whole number from 1 to 1,000, not 0"),
         ("webhooks: yes please", "webhooks: expected a map with allow_private, timeout, retry, not 'yes please'"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # slow imports, and no command needs all of them
 
     from tidegate.filters.meaning import Semantics
     from tidegate.logs import EventLog
+    from tidegate.pipelines.checkpoint_files import CheckpointFiles
     from tidegate.pipelines.resources import RunnerResources
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
@@ -49,8 +50,23 @@ class Home:
 
     @property
     def checkpoints(self) -> Path:
-        """Spark's checkpoints, from which services resume after a restart."""
-        return self.folder / "checkpoints"
+        """The folder of Spark's checkpoints, from which services resume after a restart.
+
+        Raises an `EnvironmentProblem` if the profile names a URI for them.
+        """
+        named = self.profile.checkpoints
+        if named is not None and not named.startswith("/"):
+            raise EnvironmentProblem(f"the states of services are in {named}, which this command can't read")
+        return self.folder / "checkpoints" if named is None else Path(named)
+
+    def checkpoint_files(self, spark: SparkSession) -> CheckpointFiles:
+        """Return the place of Spark's checkpoints, for the process that runs the services."""
+        from tidegate.pipelines.checkpoint_files import HadoopFiles, LocalFiles
+
+        named = self.profile.checkpoints
+        if named is not None and not named.startswith("/"):
+            return HadoopFiles(spark, named)
+        return LocalFiles(self.checkpoints, is_shared=named is not None or self.profile.shared)
 
     @property
     def positions(self) -> Path:

@@ -99,7 +99,7 @@ def run_services(
         started.log,
         started.spark,
         started.streams,
-        checkpoints=home.checkpoints,
+        checkpoints=home.checkpoint_files(started.spark),
         positions=home.positions,
         key=home.mask_key(),
         resources=home.runner_resources(),

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tidegate.cli.profile.access import read_access
+from tidegate.cli.profile.checkpoints import read_checkpoints
 from tidegate.cli.profile.connections import ProfileConnection, read_connections
 from tidegate.cli.profile.functions import read_functions
 from tidegate.cli.profile.limits import read_limits
@@ -30,7 +31,7 @@ from tidegate.services.trust import Root
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls", "secrets", "links", "metrics"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links", "metrics", "checkpoints"),
 )
 
 
@@ -71,12 +72,20 @@ class Profile:
     """The keys that encrypt the registry's secrets; None for a key that the data folder creates."""
     links: LinkProfile = field(default_factory=LinkProfile)
     """The signing keys of this broker, and the pinned keys of others."""
+    checkpoints: str | None = None
+    """A folder or URI for the states of services that all machines reach; None: the data folder."""
 
     def __post_init__(self) -> None:
         if not self.is_local and isinstance(self.log, FileLogSettings) and not self.shared:
             raise EnvironmentProblem(
                 f"master {self.master!r} runs tasks on other machines, but the log is files in a folder of this one: "
                 "use Kafka for the log (log: {kafka: 'host:9092'}), or a folder that all machines share (shared: true)"
+            )
+        if not self.is_local and self.checkpoints is None and not self.shared:
+            raise EnvironmentProblem(
+                f"master {self.master!r} runs tasks on other machines, but the states of services would be kept in a "
+                "folder of this one: name a place that all machines reach (checkpoints: hdfs://..., s3a://... or the "
+                "path of a mounted folder), or share the data folder (shared: true)"
             )
 
     @property
@@ -139,6 +148,7 @@ def _profile(document: Any, path: str) -> Profile:
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
         secrets=read_secrets(document.get("secrets"), path),
+        checkpoints=read_checkpoints(document.get("checkpoints"), path),
         links=read_links(document.get("links"), path),
     )
     spark.need_secret(master, path)

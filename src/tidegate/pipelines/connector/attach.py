@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, reduce
-from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -45,9 +44,9 @@ def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:
     return writer.trigger(realTime=epoch)  # type: ignore[call-overload, no-any-return]
 
 
-def start(writer: DataStreamWriter, checkpoint: Path, java_writer: Any) -> StreamingQuery:
+def start(writer: DataStreamWriter, checkpoint: str, java_writer: Any) -> StreamingQuery:
     """Start a query that passes its rows to a Java `ForeachWriter`."""
-    checkpointed = writer.option("checkpointLocation", str(checkpoint))
+    checkpointed = writer.option("checkpointLocation", checkpoint)
     return StreamingQuery(checkpointed._jwrite.foreach(java_writer).start())
 
 

@@ -76,7 +76,7 @@ class PlainLog:
     def start(
         self,
         write: DataStreamWriter,
-        checkpoint: Path,
+        checkpoint: str,
         service: Service,
         plan: Plan,
         *,
@@ -90,17 +90,17 @@ class PlainLog:
         return self._start(write, checkpoint, service.name, service, outputs)
 
     def _start(
-        self, write: DataStreamWriter, checkpoint: Path, name: str, service: Service, outputs: WriterOutputs
+        self, write: DataStreamWriter, checkpoint: str, name: str, service: Service, outputs: WriterOutputs
     ) -> StreamingQuery:
         marks = name if outputs.identity == "position" else None
         # Both queries of a service read its inputs: reads are counted per query, writes per service.
-        progress = BatchProgress(self._root, checkpoint, self._starts[name], self._metrics[name], marks)
+        progress = BatchProgress(self._root, Path(checkpoint), self._starts[name], self._metrics[name], marks)
         writer = BatchWriter(outputs, self._metrics[service.name], progress, self._segment_bytes)
         self._writers[name] = writer
         previous_delay = str(self._spark.conf.get(_POLLING))
         self._spark.conf.set(_POLLING, POLLING_DELAY)  # a query uses the value at its start
         try:
-            return write.option("checkpointLocation", str(checkpoint)).foreachBatch(writer).start()
+            return write.option("checkpointLocation", checkpoint).foreachBatch(writer).start()
         finally:
             self._spark.conf.set(_POLLING, previous_delay)
 
