@@ -85,6 +85,15 @@ class EmbeddedLog:
         positions = {name: self._java("Marks.resume")(str(place)) for name, place in places.items()}
         return {name: position for name, position in positions.items() if position >= 0}
 
+    def stored_offsets(self, service: Service) -> Mapping[str, int]:
+        """Return the offsets that the readers of a service have stored beside its output, on a shared disk."""
+        stored: dict[str, int] = {}
+        for stream in service.inputs:
+            names = [folder.name for folder in (self._root / stream).iterdir() if folder.is_dir()]
+            offsets = self.resume(service.name, stream, names)
+            stored |= {f"{stream}/{name}": offset for name, offset in offsets.items()}
+        return stored
+
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks: counts since the start, latencies since the last call."""
         return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]

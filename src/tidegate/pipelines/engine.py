@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -55,6 +57,8 @@ class Job:
     started: float = field(default_factory=time.time)
     tasks: int = 0
     """Number of tasks that run as long as the service does."""
+    first_offsets: tuple[Mapping[str, int], int] | None = None
+    """How far the inputs were read and how long the output was when it was first measured on a cluster."""
 
     def failure(self) -> str | None:
         """Return why the service has stopped; None while it runs."""
@@ -166,7 +170,7 @@ class Engine:
     def stop(self, job: Job) -> None:
         """Stop a service and close its files."""
         try:
-            self.note_reached(job, self.metrics(job.service.name)["reached"])
+            self.note_reached(job, self.reached(job))
             job.stop()
             self._streams.release(job.service)
         finally:
@@ -192,6 +196,30 @@ class Engine:
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks."""
         return self._streams.metrics(service)
+
+    def reached(self, job: Job) -> Mapping[str, int]:
+        """Return how far each partition of the inputs is read, by `stream/partition`.
+
+        On a cluster the readers run in other processes: it is what they stored in the log a second ago, or what Spark's
+        last checkpoint says.
+        """
+        if self._is_local:
+            reached: Mapping[str, int] = self.metrics(job.service.name)["reached"]
+            return reached
+        return self._streams.stored_offsets(job.service) or checkpointed_offsets(job.queries[0].lastProgress)
+
+    def log_counts(self, job: Job, reached: Mapping[str, int]) -> dict[str, int]:
+        """Return how many records a service on a cluster has read and written since it started, by the log's offsets.
+
+        Empty for a local Spark, whose metrics know it.
+        """
+        if self._is_local:
+            return {}
+        written = sum(self._log.end(job.service.name).offsets.values())
+        job.first_offsets = job.first_offsets or (dict(reached), written)
+        first, first_written = job.first_offsets
+        read = sum(max(0, offset - first.get(source, offset)) for source, offset in reached.items())
+        return {"read": read, "written": written - first_written}
 
     def note_reached(self, job: Job, positions: Mapping[str, int]) -> None:
         """Store the offsets that a service with state has read to. A version that can't use its state starts there."""
@@ -355,3 +383,13 @@ class Engine:
 def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:
     """Return a writer with the trigger of a mode; `epoch` is the time between two checkpoints in real-time mode."""
     return attach.real_time(write, epoch) if mode == "real-time" else write.trigger(processingTime="0 seconds")
+
+
+def checkpointed_offsets(progress: StreamingQueryProgress | None) -> dict[str, int]:
+    """Return how far each source was read at the last checkpoint of a query, by `stream/partition`."""
+    offsets = {}
+    for source in progress.sources if progress is not None else []:
+        stream = source.description.removeprefix("stream:")
+        for partition, offset in json.loads(source.endOffset or "{}").items():
+            offsets[f"{stream}/{partition}"] = int(offset)
+    return offsets

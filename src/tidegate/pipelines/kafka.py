@@ -34,6 +34,8 @@ class KafkaStreams:
     ) -> None:
         """`client_settings` are settings of Kafka's Java clients, such as security; `log` has its own client."""
         self._spark, self._log = spark, log
+        self._groups: dict[str, str] = {}
+        """By service, the consumer group in which its readers store offsets; empty: they do not."""
         attach.register_state_functions(spark)
         settings = {"bootstrap.servers": brokers, **(client_settings or {})}
         for name in settings:
@@ -116,6 +118,15 @@ class KafkaStreams:
                 positions[name] = mark if isinstance(mark, int) else mark[0]
         return positions
 
+    def stored_offsets(self, service: Service) -> Mapping[str, int]:
+        """Return the offsets that the readers of a service have stored in its consumer group."""
+        group = self._groups.get(service.name, "")
+        stored: dict[str, int] = {}
+        for stream in service.inputs if group else ():
+            offsets = json.loads(self._java("KafkaClients.noted")(self._settings, group, self._log.topic(stream)))
+            stored |= {f"{stream}/{name}": offset for name, offset in offsets.items()}
+        return stored
+
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks; expired unread records are counted in records, not bytes."""
         return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]
@@ -171,6 +182,8 @@ class KafkaStreams:
         """`noted` is the output beside which the query's readers note how far they are; None: they do not."""
         output, quarantine = self._log.topic(service.name), self._log.topic(service.quarantine)
         group = (None if noted is None else self._group(noted)) or ""
+        if noted != service.quarantine:
+            self._groups[service.name] = group
         ends, sources = json.dumps(dict(floor)), self._sources(service.inputs)
         return self._java("KafkaServiceWriter")(
             self._settings, service.name, output, quarantine, identity, since_micros, ends, group, sources

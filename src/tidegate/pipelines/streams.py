@@ -64,6 +64,12 @@ class Streams(Protocol):
         Partitions without records in the output are absent.
         """
 
+    def stored_offsets(self, service: Service) -> Mapping[str, int]:
+        """Return how far the readers of a service were at their last note, by `stream/partition`.
+
+        Empty if they note nothing that other processes can see.
+        """
+
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service's tasks: counts since the start, latencies since the last call."""
 

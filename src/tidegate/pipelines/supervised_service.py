@@ -134,11 +134,12 @@ class SupervisedService:
         if self.job is None:
             self.status.read_per_s = self.status.written_per_s = 0.0
             return
-        metrics = self._engine.metrics(self.job.service.name)
+        reached = self._engine.reached(self.job)
+        metrics = self._engine.metrics(self.job.service.name) | self._engine.log_counts(self.job, reached)
         self.status.measure(metrics, elapsed_s)
-        self.status.behind_bytes = self._backlog_bytes(self.job, metrics["reached"])
+        self.status.behind_bytes = self._backlog_bytes(self.job, reached)
         self.status.state_rows = self.job.state_rows()
-        self._engine.note_reached(self.job, metrics["reached"])
+        self._engine.note_reached(self.job, reached)
 
     def _start(self, schemas: Mapping[str, Schema]) -> None:
         registered, service = self.registered, self.registered.service

@@ -111,7 +111,7 @@ def test_access_requires_a_caller_beyond_loopback_or_by_the_profile(
         (
             "[1]",
             "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
-            "connections, limits, tls, secrets, links, metrics, not [1]",
+            "connections, limits, tls, secrets, links, metrics, checkpoints, not [1]",
         ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),

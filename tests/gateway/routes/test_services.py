@@ -87,6 +87,16 @@ def test_failing_and_new_services_do_not_take_a_gateway_out_of_service(world: Wo
     assert http.get("/readyz").status_code == 200
 
 
+def test_degraded_while_services_lack_slots_of_spark(world: World, http: httpx.Client) -> None:
+    world.tell_running("gps")
+    world.tell_running("fast", state="restarting", error="2 of its 2 tasks do not run", missing_tasks=2)
+    until(lambda: http.get("/readyz").json()["status"] == "degraded", "the gateway to know that slots are missing")
+    problems = http.get("/readyz").json()["problems"]
+    assert problems == {"spark": "no executor has a slot for 2 real-time tasks of the services"}
+    world.tell_running("fast")
+    until(lambda: http.get("/readyz").json()["status"] == "ok", "the gateway to know that they are there")
+
+
 def test_not_ready_after_a_long_silence_of_the_runner(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.tell_running("gps", "fast", ago_s=SILENT_AFTER_S + 5)

@@ -109,6 +109,10 @@ class PlainLog:
         offsets = {name: resume(self._root / output / f"{stream}.{name}") for name in partitions}
         return {name: position for name, position in offsets.items() if position is not None}
 
+    def stored_offsets(self, service: Service) -> Mapping[str, int]:  # noqa: ARG002 - of the protocol
+        """Return nothing: the metrics of this process say how far readers are."""
+        return {}
+
     def metrics(self, service: str) -> dict[str, Any]:
         """Return the metrics of a service: counts since the start, latencies since the last call."""
         return self._metrics[service].snapshot()

@@ -48,6 +48,12 @@ final class KafkaStream extends OffsetStream {
     return new Readers();
   }
 
+  /** The description of this source in Spark's progress reports, by which the engine knows it. */
+  @Override
+  public String toString() {
+    return "stream:" + options.getOrDefault("stream", topic);
+  }
+
   private Map<String, Long> offsets(OffsetSpec place) {
     try {
       long now = System.nanoTime();

@@ -39,6 +39,12 @@ final class LogStream extends OffsetStream {
     return new PartitionRange(folder.toString(), partition, begin, end, seen, options);
   }
 
+  /** The description of this source in Spark's progress reports, by which the engine knows it. */
+  @Override
+  public String toString() {
+    return "stream:" + Path.of(options.get("path")).getFileName();
+  }
+
   @Override
   public PartitionReaderFactory createReaderFactory() {
     return new Readers();
