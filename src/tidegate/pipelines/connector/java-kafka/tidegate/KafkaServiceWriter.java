@@ -21,6 +21,7 @@ public final class KafkaServiceWriter extends OutputWriter {
   private static final long serialVersionUID = 1L;
 
   private final String settings;
+  private final String output;
   private final long sinceMicros;
   private final String floor;
   private final String group;
@@ -50,6 +51,7 @@ public final class KafkaServiceWriter extends OutputWriter {
       String sources) {
     super(service, output, quarantine, identity);
     this.settings = settings;
+    this.output = output;
     this.sinceMicros = sinceMicros;
     this.floor = floor;
     this.group = group;
@@ -109,7 +111,8 @@ public final class KafkaServiceWriter extends OutputWriter {
   private long read(TopicPartition at, byte[] key, long from, Written.Taker take) throws IOException {
     long begin = from;
     if (from == Written.CHECKPOINT) {
-      long own = LogOffset.fromJson(floor).positions.getOrDefault(Integer.toString(at.partition()), 0L);
+      String partition = Integer.toString(at.partition());
+      long own = at.topic().equals(output) ? LogOffset.fromJson(floor).positions.getOrDefault(partition, 0L) : 0;
       begin = Math.max(own, KafkaClients.offsetAt(settings, at, Math.max(0, sinceMicros / 1_000)));
     }
     long first = begin;
