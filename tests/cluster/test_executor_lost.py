@@ -17,7 +17,7 @@ from tidegate.logs import KafkaLog
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.xdist_group("broker")]
 
-KILLS = 10 if LENGTH == "soak" else 2
+KILLS = 10 if LENGTH == "soak" else 1
 PARTITIONS = ("0", "1")
 SERVICES = """
 streams: {raw: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, partitions: 2}}

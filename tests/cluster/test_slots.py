@@ -11,11 +11,17 @@ import pytest
 
 from tests.cluster.runner import Feed, up
 from tests.cluster.spark import SparkCluster
+from tests.conftest import LENGTH
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tidegate.logs import KafkaLog
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.xdist_group("broker")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("broker"),
+    pytest.mark.skipif(LENGTH != "soak", reason="starts and ends four workers: in make soak"),
+]
 
 SERVICES = """
 streams: {raw: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, partitions: 2}}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.runner import Feed, Runner, raw, up
+from tests.conftest import LENGTH
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tests.postgres_server import Server, need_postgres, serving
@@ -51,7 +52,9 @@ def kill(runner: Runner) -> None:
     runner.process.wait()
 
 
-@pytest.mark.parametrize("shares_folder", [True, False], ids=["the same folder", "its own folder"])
+@pytest.mark.parametrize(
+    "shares_folder", [True, False] if LENGTH == "soak" else [False], ids=lambda shares: "shared" if shares else "apart"
+)
 def test_standby_goes_on_where_the_first_process_ended(
     server: Server, broker: Broker, log: KafkaLog, tmp_path: Path, shares_folder: bool
 ) -> None:

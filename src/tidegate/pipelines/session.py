@@ -54,6 +54,9 @@ _CLUSTER_SECURITY = {
 }
 """For Spark on other machines: peers authenticate with a secret, and network and local disks are encrypted."""
 
+# Otherwise a lost task counts as running until some other event comes: `attach.live_tasks` looks at these counts.
+_CLUSTER_HEALTH = {"spark.ui.liveUpdate.period": "0"}
+
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _SECRET = re.compile("secret|password|token|access.?key", re.IGNORECASE)
@@ -127,7 +130,7 @@ def service_session(
     if re.fullmatch(r"local(\[.*\])?", master):
         local_master = None if master == "local" else master
         return local_session(app, threads, ours, master=local_master, jvm=jvm, connector=connector)
-    distributed = {**_CLUSTER_SECURITY, "spark.executor.extraJavaOptions": _JVM}
+    distributed = {**_CLUSTER_SECURITY, **_CLUSTER_HEALTH, "spark.executor.extraJavaOptions": _JVM}
     return _session(app, master, _over({**_SETTINGS, **_driver(jvm), **distributed}, ours))
 
 

@@ -204,7 +204,7 @@ class SupervisedService:
     def _is_down(self, job: Job) -> bool:
         """Return True if tasks of a service that ran are missing for longer than a checkpoint takes."""
         now = time.monotonic()
-        if self.status.state != "running" or now < self._look_at:
+        if self.status.state not in ("running", "restarting") or now < self._look_at:
             return False
         self._look_at = now + TASKS_INTERVAL_S
         missing = self._engine.missing_tasks(job)
@@ -214,9 +214,10 @@ class SupervisedService:
         self._short_since = self._short_since or now
         if not self._is_short:
             return False
-        self.status.missing_tasks = missing
-        self.status.error = f"{missing} of its {job.tasks} real-time tasks do not run: no executor has a slot for them"
-        _log.warning("service waits for slots", service=job.service.name, problem=self.status.error)
+        problem = f"{missing} of its {job.tasks} real-time tasks do not run: no executor has a slot for them"
+        if self.status.error != problem:
+            _log.warning("service waits for slots", service=job.service.name, problem=problem)
+        self.status.missing_tasks, self.status.error = missing, problem
         return True
 
     def _backlog_bytes(self, job: Job, reached: Mapping[str, int]) -> int:

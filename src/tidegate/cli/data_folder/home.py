@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # slow imports, and no command needs all of them
     from tidegate.registry.secrets import Keyring
     from tidegate.services.trust import Resources
 
+_STANDBY = {"spark.executor.heartbeatInterval": "2s", "spark.executor.heartbeat.maxFailures": "3"}
+"""Executors end when their driver does not answer: another one may take over when its lease has ended."""
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable with the secret of `mask: hmac`; without it the folder has one of its own."""
 
@@ -133,7 +135,8 @@ class Home:
         profile, kafka = self.profile, isinstance(self.profile.log, KafkaLogSettings)
         # Hadoop ignores the process's umask for the files that it writes, such as checkpoints.
         umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
-        settings = {**umask, **profile.spark.reveal()}
+        standby = {} if profile.is_local or profile.database is None else _STANDBY
+        settings = {**umask, **standby, **profile.spark.reveal()}
         if not profile.is_local:
             logger("tidegate.home").warning(
                 "Spark's streaming shuffle has neither authentication nor encryption, and listens on all addresses",
