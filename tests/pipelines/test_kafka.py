@@ -178,9 +178,11 @@ def test_each_partition_of_an_input_has_a_partition_of_the_output_and_keeps_it(w
 def places(here: World, stream: str) -> dict[str, set[str]]:
     """The partitions of a stream that have records of each source partition."""
     found: dict[str, set[str]] = {}
-    read = here.log.read(stream, here.log.begin(stream), 1_000)
-    for record, (partition, _) in zip(read.records, read.places, strict=True):
-        found.setdefault(json.loads(record)["_src"].rpartition(":")[0], set()).add(partition)
+    cursor = here.log.begin(stream)
+    while (read := here.log.read(stream, cursor, 1_000)).records:
+        cursor = read.cursor
+        for record, (partition, _) in zip(read.records, read.places, strict=True):
+            found.setdefault(json.loads(record)["_src"].rpartition(":")[0], set()).add(partition)
     return found
 
 
