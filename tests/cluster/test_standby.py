@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -52,16 +53,25 @@ def kill(runner: Runner) -> None:
     runner.process.wait()
 
 
-@pytest.mark.parametrize(
-    "shares_folder", [True, False] if LENGTH == "soak" else [False], ids=lambda shares: "shared" if shares else "apart"
-)
+def pause(runner: Runner) -> None:
+    """Stop the process, but not the JVM that it has started."""
+    runner.process.send_signal(signal.SIGSTOP)
+
+
+FAULTS: dict[str, tuple[str, Callable[[Runner], None]]] = {"killed, another folder": ("second", kill)}
+if LENGTH == "soak":
+    FAULTS |= {"killed, the same folder": ("first", kill), "paused, another folder": ("second", pause)}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_standby_goes_on_where_the_first_process_ended(
-    server: Server, broker: Broker, log: KafkaLog, tmp_path: Path, shares_folder: bool
+    server: Server, broker: Broker, log: KafkaLog, tmp_path: Path, fault: str
 ) -> None:
+    second_name, end = FAULTS[fault]
     profile = f"log: {{kafka: '{broker.address}'}}\nregistry: '{stores.new_schema(server.url)}'\n"
     profile += f"checkpoints: {tmp_path / 'states'}\n"
-    first_data, second_data = tmp_path / "first", tmp_path / ("first" if shares_folder else "second")
-    tag = "shared" if shares_folder else "apart"
+    first_data, second_data = tmp_path / "first", tmp_path / second_name
+    tag = str(list(FAULTS).index(fault))
     services, stream, output = SERVICES.replace("TAG", tag), f"raw_{tag}", f"all_{tag}"
     with ExitStack() as started:
         first = started.enter_context(up(tmp_path, profile, services, first_data, name="one"))
@@ -70,15 +80,17 @@ def test_standby_goes_on_where_the_first_process_ended(
         second.wait_for("standing by")
         with Feed(log, stream, ("0", "1")) as feed:
             until(lambda: _written(log, output) > 200, "events to be written")
-            kill(first)
-            killed_at = time.monotonic()
+            end(first)
+            ended_at = time.monotonic()
             second.wait_for("service runs")
-            print(f"takeover after {time.monotonic() - killed_at:.1f} s")
+            print(f"takeover after {time.monotonic() - ended_at:.1f} s")
             before = feed.count
             until(lambda: feed.count > before + 50, "more events")
             count = feed.stop()
         until(lambda: _written(log, output) >= count, "all events", 120)
         until(lambda: _written(log, f"counted_{tag}") >= count, "all counts", 120)
+        first.process.send_signal(signal.SIGCONT)
+        assert first.process.wait(90) != 0  # it was killed, or has lost its lease
         second.stop()
     assert sorted(event["n"] for event in raw(log, output)) == list(range(count))
     counts = sorted((event["kind"], event["n"]) for event in raw(log, f"counted_{tag}"))

@@ -17,8 +17,8 @@ from tidegate.cli.output.logging import log_to_stderr
 from tidegate.cli.processes.gateway_process import GatewayProcess, running_gateway
 from tidegate.cli.processes.gateway_server import broker_name
 from tidegate.cli.processes.listening import HOST, PORT
-from tidegate.cli.processes.runner_lease import runner_lease
-from tidegate.cli.processes.service_runner import StartedSpark, run_services, start_spark, warm_up
+from tidegate.cli.processes.runner_lease import LEASE_S, runner_lease
+from tidegate.cli.processes.service_runner import StartedSpark, run_services, start_spark, warm_up, watched
 from tidegate.cli.processes.signals import stop_on_signal
 from tidegate.cli.profile import EMBEDDED
 from tidegate.cli.profile.tls import with_options
@@ -111,7 +111,10 @@ def _may_run(
         with runner_lease(registry, stop, watch) as is_held:
             if is_held:
                 _lock_folder(home, lock, stop)
-            yield started
+                with watched(home, started, LEASE_S):
+                    yield started
+            else:
+                yield started
     finally:
         started.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.runner import Runner
     from tidegate.pipelines.streams import Streams
 
+WATCHDOG_MARGIN_S = 1.0
+"""How long before the end of a lease the JVM of a paused process ends."""
 READY_TIMEOUT_S = 120.0
 """How long services may take to become ready before a time limit starts without them."""
 
@@ -47,6 +50,13 @@ def start_spark(home: Home) -> StartedSpark:
     with batch_scheduling():
         spark = home.session("tidegate")
     return StartedSpark(log, spark, home.streams(spark, log))
+
+
+def watched(home: Home, started: StartedSpark, lease_s: float) -> AbstractContextManager[None]:
+    """Let Spark's JVM end before a lease does, if this process is paused while the block runs."""
+    from tidegate.pipelines.watchdog import watched_jvm
+
+    return nullcontext() if home.micro_batch_reason else watched_jvm(started.spark, lease_s - WATCHDOG_MARGIN_S)
 
 
 def warm_up(home: Home, registry: Any, started: StartedSpark) -> None:
