@@ -239,7 +239,10 @@ def test_service_with_too_many_tasks_takes_no_slots_of_others(world: MADE) -> No
 services: {slow: {from: wide}, other: {from: a}}
 """
     )
-    with pytest.raises(ServiceError, match=r"it has 200 real-time tasks, and of Spark's 128 slots 120 are free, so 80 are missing: give"):
+    with pytest.raises(
+        ServiceError,
+        match=r"it has 200 real-time tasks, and of Spark's 128 slots 120 are free, so 80 are missing: give",
+    ):
         here.start("slow")
     here.start("other")
     with pytest.raises(ServiceError, match=r"of Spark's 128 slots 119 are free"):
