@@ -181,6 +181,7 @@ class Model(RuleBasedStateMachine):
     def registry_agrees_with_the_model(self) -> None:
         subscriptions = self.registry.subscriptions()
         assert subscriptions.keys() == self.stored.keys()
+        assert self.registry.find_subscriptions([*self.stored, "unknown"]) == subscriptions
         for name, expected in self.stored.items():
             seen = subscriptions[name]
             assert seen == self.registry.subscription(name)

@@ -126,6 +126,9 @@ class SubscriptionStore(Protocol):
     def subscription(self, subscription: str) -> RegisteredSubscription:
         """Return the subscription with an id."""
 
+    def find_subscriptions(self, ids: Collection[str]) -> dict[str, RegisteredSubscription]:
+        """Return the subscriptions with some ids, at most a few hundred; those that do not exist are left out."""
+
     def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
         """Return all subscriptions by id, or those of a service or an owner, oldest first."""
 

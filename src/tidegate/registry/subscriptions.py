@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -139,6 +139,12 @@ class SqlSubscriptions(Store):
         """Return the subscription with an id."""
         with self._engine.connect() as connection:
             return self._registered(need_subscription(connection, subscription))
+
+    def find_subscriptions(self, ids: Collection[str]) -> dict[str, RegisteredSubscription]:
+        """Return the subscriptions with some ids, by id; those that do not exist are left out."""
+        query = sa.select(SUBSCRIPTIONS).where(SUBSCRIPTIONS.c.id.in_(list(ids)))
+        with self._engine.connect() as connection:
+            return {row.id: self._registered(row) for row in connection.execute(query)}
 
     def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
         """Return all subscriptions by id, or those of a service or an owner, oldest first."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -272,6 +273,31 @@ def test_gateway_that_was_stopped_sends_nothing_that_another_has_sent_meanwhile(
             pool.reconcile = reconcile  # type: ignore[method-assign]
             world.truth.append("a.0", 1)
             await until(lambda: stopped.ids == ["a.0:0", "a.0:1", "a.0:6"], "the next event only")
+
+    run(work())
+
+
+def test_many_subscriptions_start_before_their_leases_end(world: PushWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query of the registry takes a second: one for each of them would be longer than a lease."""
+
+    def slow(query: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            world.seconds += 1
+            return query(*arguments)
+
+        return call
+
+    async def work() -> None:
+        for n in range(300):
+            world.subscribe(f"s{n}")
+        for name in ("subscription", "find_subscriptions"):
+            monkeypatch.setattr(world.registry, name, slow(getattr(world.registry, name)))
+        receiving = Receiving()
+        async with world.push_pool(receiving) as pool:
+            await until(lambda: pool.count == 300, "all to be delivered")
+            world.truth.append("a.0", 1)
+            await until(lambda: len(receiving.got) == 300, "the event at all receivers")
+        assert world.seconds - 1_000 < HASTY.lease_s
 
     run(work())
 

@@ -17,6 +17,9 @@ from tidegate.delivery.subscriber import Subscriber
 from tidegate.errors import FilterError, LeaseLost, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.registry import RegisteredSubscription, Registry
 
+STARTED_TOGETHER = 200
+"""Workers that are started with one query of the registry."""
+
 _log = structlog.get_logger("tidegate.delivery")
 
 
@@ -39,6 +42,8 @@ class PushPool:
         self._leased_at = self._acknowledged_at = float("-inf")
         self._peers: dict[str, Peer] = {}
         """The gateways that shared the subscriptions when leases were taken last."""
+        self._chosen: dict[str, str] = {}
+        """The gateway that should deliver each subscription, as far as it was asked since the peers changed."""
         self._loop = asyncio.get_running_loop()
         self._seconds = seconds or self._loop.time
 
@@ -59,6 +64,7 @@ class PushPool:
             if id_ not in self._wanted:
                 self._leased_at = float("-inf")
             self._wanted[id_] = registered
+            self._chosen.pop(id_, None)  # its filter may be another
             if id_ in self._running:
                 self._running[id_][0].change(registered.subscription)
         else:
@@ -67,6 +73,7 @@ class PushPool:
     async def drop(self, subscription: str) -> None:
         """Stop delivering a subscription, and release its lease."""
         self._wanted.pop(subscription, None)
+        self._chosen.pop(subscription, None)
         await self._give_up([subscription])
 
     async def reconcile(self) -> None:
@@ -76,6 +83,8 @@ class PushPool:
         await self._stop_without_lease()
         peers = {peer.id: peer for peer in self._context.peers()}
         if now >= self._leased_at + lease_s / 3 or peers != self._peers:
+            if peers != self._peers:
+                self._chosen = {}
             self._leased_at, self._peers = now, peers
             try:
                 mine = self._placed_here()
@@ -86,9 +95,7 @@ class PushPool:
             except Exception as problem:
                 _log.warning("can't renew leases", problem=str(problem))
             await self._stop_without_lease()
-        for id_ in list(self._leased_until):
-            if id_ in self._wanted and (id_ not in self._running or self._running[id_][1].done()):
-                await self._start(id_)
+        await self._start_leased()
         if now >= self._acknowledged_at + self._context.settings.ack_interval_s:
             self._acknowledged_at = now
             for worker, _ in self._running.values():
@@ -99,11 +106,10 @@ class PushPool:
         holder = self._context.holder
         if self._peers.keys() <= {holder}:
             return list(self._wanted)
-        peers = {holder: Peer(holder), **self._peers}
-        chosen = [
-            (id_, choose_peer(registered.subscription, peers.values())) for id_, registered in self._wanted.items()
-        ]
-        return [id_ for id_, peer in chosen if peer == holder]
+        peers = {holder: Peer(holder), **self._peers}.values()
+        for id_ in self._wanted.keys() - self._chosen.keys():
+            self._chosen[id_] = choose_peer(self._wanted[id_].subscription, peers)
+        return [id_ for id_ in self._wanted if self._chosen[id_] == holder]
 
     def _is_leased(self, id_: str) -> bool:
         """True if a lease lasts for a while: a worker stops a little before the end, as a message takes time."""
@@ -144,12 +150,32 @@ class PushPool:
             await self._context.acks.flush()
             await self._context.ask(partial(_release, sorted(leased), self._context.holder))
 
-    async def _start(self, id_: str) -> None:
-        await self._stop(id_)
-        await self._context.acks.flush()
+    async def _start_leased(self) -> None:
+        """Start workers for leased subscriptions that have none, many at a time: leases must be renewed in between."""
+        idle = [
+            id_
+            for id_ in self._leased_until
+            if id_ in self._wanted and (id_ not in self._running or self._running[id_][1].done())
+        ]
+        for at in range(0, len(idle), STARTED_TOGETHER):
+            if self._seconds() >= self._leased_at + self._context.settings.lease_s / 3:
+                return  # the next `reconcile` renews the leases first
+            ids = idle[at : at + STARTED_TOGETHER]
+            for id_ in ids:
+                await self._stop(id_)
+            await self._context.acks.flush()
+            # Another gateway may have delivered them before: cursors and attempts are those of the registry.
+            try:
+                found = await self._context.ask(partial(_registered, ids))
+            except Exception as problem:
+                _log.warning("push workers can't start, and try again", problem=str(problem))
+                return
+            for registered in found:
+                await self._start(registered)
+
+    async def _start(self, registered: RegisteredSubscription) -> None:
+        id_ = registered.subscription.id
         try:
-            # Another gateway may have delivered it before: its cursor and attempts are those of the registry.
-            registered = await self._context.ask(partial(_registered, id_))
             if registered.state != "active":
                 return
             obstacle = self._context.obstacle(registered.subscription)
@@ -158,7 +184,7 @@ class PushPool:
                 return
             worker = PushWorker(registered, self._hub, self._context, partial(self._is_leased, id_))
         except NotRegistered:
-            return  # its service is not served yet, or the subscription was removed: the next `reconcile` decides
+            return  # its service is not served yet: the next `reconcile` tries again
         except Exception as problem:
             # Semantics that are missing here may be there after a restart, or at another gateway.
             if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):
@@ -200,8 +226,9 @@ def _release(ids: Sequence[str], holder: str, registry: Registry) -> None:
     registry.release_all([_lease_name(id_) for id_ in ids], holder)
 
 
-def _registered(id_: str, registry: Registry) -> RegisteredSubscription:
-    return registry.subscription(id_)
+def _registered(ids: Sequence[str], registry: Registry) -> list[RegisteredSubscription]:
+    """Return subscriptions; those that were removed are left out."""
+    return list(registry.find_subscriptions(ids).values())
 
 
 def _lease_name(id_: str) -> str:
