@@ -75,3 +75,27 @@ def spread(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         n = batch["n"].to_pylist()
         yield pa.RecordBatch.from_pydict({"size": [len(n)], "first": [n[0]], "last": [n[-1]]})
+
+
+def latest(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The last event of each window."""
+    for batch in batches:
+        yield batch.slice(batch.num_rows - 1).select(["window_start", "window_end", "n"])
+
+
+def unrelated(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Other columns than those of the schema."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"other": batch["_id"], "another": batch["_id"]})
+
+
+def tabular(batches: Batches) -> Iterator[pa.Table]:
+    """A table in place of batches."""
+    for batch in batches:
+        yield pa.Table.from_batches([batch])
+
+
+def columns(batches: Batches) -> Iterator[dict[str, pa.Array]]:
+    """A dictionary in place of batches."""
+    for batch in batches:
+        yield {"k": batch["k"], "n": batch["n"]}

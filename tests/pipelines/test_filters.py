@@ -13,7 +13,8 @@ from tests.conftest import SPARK_SEEDS
 from tidegate import Enum, Filter, FilterNotNative, Schema, UnsatisfiableFilter
 from tidegate.model import Array, Scalar, Struct, Type, arrow
 from tidegate.pipelines import types
-from tidegate.pipelines.filters import degree, is_native, truth, where
+from tidegate.pipelines.filters import degree, truth, where
+from tidegate.pipelines.nativeness import is_native
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

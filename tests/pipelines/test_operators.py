@@ -652,8 +652,10 @@ def test_custom_functions_over_batches(spark: SparkSession) -> None:
     ("name", "message"),
     [
         ("absent", "has no function 'absent'"),
-        ("raises", "out of luck"),
-        ("lacking", "gave a batch without 'n'; it has k, _id"),
+        ("raises", r"functions:raises' raised RuntimeError: out of luck, at functions.py:\d"),
+        ("lacking", "gave a batch without 'n'; it has k, _id, and its schema k, n"),
+        ("tabular", "gave a Table: expected pyarrow.RecordBatch"),
+        ("columns", "gave a dict: expected pyarrow.RecordBatch"),
         ("misfit", "gave 'n' as string, which does not fit int64"),
         ("nameless", "gave 1 rows for 2 events, without _id"),
         ("invented", r"gave a row with _id '\?', which no event of its batch has"),
@@ -675,6 +677,30 @@ def test_custom_functions_over_windows(spark: SparkSession) -> None:
         for (key, _, end), held in obvious.in_time(events, 20_000_000, 20_000_000, ["k"]).items()
     }
     assert {row.id: row.has("size", "first", "last") for row in found} == expected
+
+
+def test_custom_function_over_windows_of_events_with_window_bounds(spark: SparkSession) -> None:
+    events = some(60)
+    text = service(
+        "{aggregate: {count: n, by: [k], window: {length: 10s}}}, {custom: {function: "
+        "'tests.pipelines.functions:latest', schema: {window_start: timestamp, window_end: timestamp, n: int64}, "
+        "by: [window_end], window: {length: 20s}}}"
+    )
+    rows = run(spark, text, a=lines(events))
+    counted = obvious.in_time(events, 10_000_000, 10_000_000, ["k"])
+    ends = {timestamps.to_text(end) for _, _, end in counted}
+    assert {row.body["window_end"] for row in rows} == ends
+    assert len(rows) == len(ends)
+
+
+def test_deduplicate_is_explained_without_the_connector(spark: SparkSession) -> None:
+    from tidegate.pipelines.explain import explain
+
+    definitions = loads(service("{deduplicate: {by: [k], within: 10m}}"))
+    inputs = {"a": definitions.streams["a"].schema}
+    explained = explain(spark, definitions.services["out"], inputs, obstacle="no connector")
+    assert (explained["mode"], explained["operators"]) == ("micro-batch", ["deduplicate"])
+    assert "Aggregate [k" in explained["spark"] or "Deduplicate" in explained["spark"], explained["spark"]
 
 
 # Constraints, masks ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipelines.running import World
+from tests.pipelines.running import World, until
 from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here too
     MADE,
     STREAMS,
@@ -74,6 +74,24 @@ services:
     assert sum(found["latency_counts"]) == sum(found["processing_counts"]) == found["written"]
     assert found["latency_micros"] >= found["processing_micros"]
     assert found["latency_micros"] > 0
+
+
+def test_failure_of_a_custom_function_names_its_columns(world: MADE) -> None:
+    here = world(
+        """
+services:
+  other:
+    from: a
+    pipeline: [{custom: {function: "tests.pipelines.functions:unrelated", schema: {vid: string?, n: int64?}}}]
+"""
+    )
+    job = here.begin("other")
+    here.append("a", [gps(1)])
+    until(lambda: job.failure() is not None, "the service to fail")
+    assert job.failure() == (
+        "ServiceError: custom function 'tests.pipelines.functions:unrelated' gave a batch without 'vid'; "
+        "it has other, another, and its schema vid, n"
+    )
 
 
 def test_state_of_another_mode_is_discarded_and_reading_continues(spark: SparkSession, tmp_path: Path) -> None:

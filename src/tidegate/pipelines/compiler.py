@@ -68,7 +68,7 @@ class Compiled:
 
 
 def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: str = "") -> Plan:
-    """Choose the mode of a service. `inputs` are the schemas of its inputs.
+    """Choose the mode of a service. `inputs` are the schemas of its inputs. Needs no JVM.
 
     `obstacle` is the reason why real-time mode is not available here; empty if it is.
     """

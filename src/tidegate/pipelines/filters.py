@@ -12,14 +12,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import reduce
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
-from tidegate.errors import FilterNotNative, Problem
+from tidegate.errors import FilterNotNative
 from tidegate.expressions.like import spark_pattern
 from tidegate.expressions.sql import node_sql
 from tidegate.filters import Filter, areas, fuzzy, patterns
@@ -49,6 +49,7 @@ from tidegate.filters.nodes import (
 from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
 from tidegate.filters.numbers import float_bound, whole_bound
 from tidegate.model.types import Enum, Scalar
+from tidegate.pipelines.nativeness import native_problem
 from tidegate.pipelines.regex import to_java
 from tidegate.pipelines.types import from_spark
 
@@ -112,18 +113,9 @@ class _ColumnCompiler:
     """Compiles the predicates of one filter."""
 
     def __init__(self, filter_: Filter) -> None:
-        self.filter = filter_
-        if filter_.schema is None:
-            self.refuse(None, "a schema: Spark's columns have types")
-        filter_.require_evaluable()
-        if filter_.tree.is_semantic:
-            self.refuse(None, "no likeness of meaning (~)")
-
-    def refuse(self, node: Predicate | None, expected: str) -> NoReturn:
-        at, end = node.span if node is not None else (0, 1)
-        raise FilterNotNative(
-            self.filter.text, [Problem(at, f"as a Spark column expected {expected}", max(1, end - at))]
-        )
+        problem = native_problem(filter_)
+        if problem is not None:
+            raise FilterNotNative(filter_.text, [problem])
 
     def node(self, node: Node) -> Column:
         match node:
@@ -174,14 +166,13 @@ class _ColumnCompiler:
         raise AssertionError(node)
 
     def pattern(self, node: Pattern) -> Column:
-        if not isinstance(node.subject, Path) or not isinstance(node.pattern, Literal):
-            self.refuse(node, "a pattern that is a literal, not a field")
+        assert isinstance(node.subject, Path)
+        assert isinstance(node.pattern, Literal)
         text, column = str(node.pattern.value), raw(node.subject)
         if node.operator == "LIKE":
             return column.like(spark_pattern(text))
         java = to_java(text)
-        if java is None:
-            self.refuse(node, "a regular expression that Java's engine runs safely (no nested or repeated groups)")
+        assert java is not None, "native_problem refuses it"
         return column.rlike(java)
 
     # Fuzzy groups --------------------------------------------------------------
@@ -476,13 +467,4 @@ def _polygon(ring: list[tuple[float, float]], x: Column, y: Column) -> Column:
     return on_edge | (crossings % 2 == 1)
 
 
-def is_native(filter_: Filter) -> bool:
-    """True if a filter has a native column, and so can run in real-time mode."""
-    try:
-        truth(filter_)
-    except FilterNotNative:
-        return False
-    return True
-
-
-__all__ = ["degree", "is_native", "truth", "truth_by_arrow", "where"]
+__all__ = ["degree", "truth", "truth_by_arrow", "where"]

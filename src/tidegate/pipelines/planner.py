@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.errors import FilterNotNative
 from tidegate.filters.constraints import Constraints
 from tidegate.model import Schema
-from tidegate.pipelines.filters import truth
+from tidegate.pipelines import nativeness
 from tidegate.pipelines.operators import filter as filtering
 from tidegate.services.definitions import Service
 from tidegate.services.operators import (
@@ -69,6 +68,8 @@ class Plan:
 
 def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacle: str = "") -> Plan:
     """Choose real-time mode if all operators and constraints of the service run in it; otherwise micro-batches.
+
+    Needs no JVM.
 
     `schemas` are the schemas before each operator, `output` is the last one, with the constraints of the service.
     `obstacle` is the reason why real-time mode is not available here; empty if it is.
@@ -132,10 +133,5 @@ def _has_final_windows(operator: Operator) -> bool:
 
 
 def _constraint_obstacles(schema: Schema) -> list[str]:
-    native = []
-    for filter_ in Constraints(schema).filters.values():
-        try:
-            truth(filter_)
-        except FilterNotNative:
-            native.append(f"constraint {filter_.text!r} has no exact native form")
-    return native
+    filters = Constraints(schema).filters.values()
+    return [f"constraint {each.text!r} has no exact native form" for each in filters if not nativeness.is_native(each)]

@@ -18,7 +18,7 @@ from tidegate.services import Definitions, check, load, stream_schemas
 def plan(
     files: options.Files,
     service: Annotated[list[str] | None, typer.Option(help="Only this service; may be repeated.")] = None,
-    spark: Annotated[bool, typer.Option(help="Print Spark's plan, too.")] = True,
+    spark: Annotated[bool, typer.Option(help="Start Spark, and print its plan, too.")] = True,
     diff: Annotated[
         bool, typer.Option("--diff", help="Show only what apply would change, and what needs --force.")
     ] = False,
@@ -28,15 +28,15 @@ def plan(
 ) -> None:
     """Show for each service whether it runs in real-time mode or micro-batches, why, its operators and Spark's plan.
 
-    With --diff nothing is planned: it compares the files with the definitions of a folder, and says what becomes of the
-    state of each changed service.
+    With --no-spark Spark is not started. With --diff nothing is planned: it compares the files with the definitions of
+    a folder, and says what becomes of the state of each changed service.
     """
     home = options.home(data, profile)
     definitions = options.trusted(load(files), home)
     if diff:
         _show_diff(definitions, home, as_json=as_json)
         return
-    plans = _plans(definitions, _selected(definitions, service), home)
+    plans = _plans(definitions, _selected(definitions, service), home, spark=spark)
     if as_json:
         typer.echo(json.dumps(plans, indent=2))
         return
@@ -76,23 +76,22 @@ def _selected(definitions: Definitions, names: list[str] | None) -> list[str]:
     return names or list(definitions.services)
 
 
-def _plans(definitions: Definitions, names: list[str], home: Home) -> list[dict[str, Any]]:
-    from tidegate.pipelines.explain import explain
+def _plans(definitions: Definitions, names: list[str], home: Home, *, spark: bool) -> list[dict[str, Any]]:
+    from tidegate.pipelines.explain import explain, outline
     from tidegate.pipelines.session import service_session
 
     check(definitions)
     schemas = stream_schemas(definitions)
-    session = service_session("tidegate-plan", threads=2, connector=not home.micro_batch_reason)
+    services = [definitions.services[name] for name in names]
+    inputs = [{name: schemas[name] for name in service.inputs} for service in services]
+    obstacle = home.micro_batch_reason
+    if not spark:
+        return [outline(service, each, obstacle=obstacle) for service, each in zip(services, inputs, strict=True)]
+    session = service_session("tidegate-plan", threads=2, connector=not obstacle)
     try:
         return [
-            explain(
-                session,
-                service,
-                {name: schemas[name] for name in service.inputs},
-                obstacle=home.micro_batch_reason,
-                resources=home.runner_resources(),
-            )
-            for service in (definitions.services[name] for name in names)
+            explain(session, service, each, obstacle=obstacle, resources=home.runner_resources())
+            for service, each in zip(services, inputs, strict=True)
         ]
     finally:
         session.stop()

@@ -60,7 +60,7 @@ def cause(query: StreamingQuery) -> str | None:
         problem = problem.getCause()
     name = problem.getClass().getSimpleName()
     lines = str(problem.getMessage() or "").strip().splitlines()
-    if name == "Py4JException" and (raised := _raised(lines)):
+    if name in ("Py4JException", "PythonException") and (raised := _raised(lines)):
         return raised[:600]
     text = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File ", " SQLSTATE"))]
     return f"{name}: {' '.join(text[:1] + text[-1:] if len(text) > 1 else text)}"[:600]

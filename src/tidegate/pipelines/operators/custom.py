@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +80,7 @@ def _children(
     own: list[str],
 ) -> pa.RecordBatch:
     """Call the function with one batch, and give each row of its result the position and ids of its event."""
-    results = list(function(iter([batch.select([*attributes, "_id", "_time"])]), **operator.options))
+    results = _call(function, operator, batch.select([*attributes, "_id", "_time"]))
     ids = batch.column("_id").to_pylist()
     parents = _parents(results, ids, operator)
     count: dict[int, int] = {}
@@ -94,6 +96,24 @@ def _children(
     columns["_id"] = columns["_key"] = pa.array(keys, pa.string())
     columns["_revision"] = pa.array([0] * len(keys), pa.int64())
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _call(function: Function, operator: operators.Custom, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Call the function with one batch. Raises `ServiceError` if it raises, or gives anything but record batches."""
+    try:
+        results = list(function(iter([batch]), **operator.options))
+    except Exception as exc:  # the function may raise anything
+        frames = traceback.extract_tb(exc.__traceback__)
+        place = f", at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if len(frames) > 1 else ""
+        said = f": {exc}" if str(exc) else ""
+        message = f"custom function {operator.function!r} raised {type(exc).__name__}{said}{place}"
+        raise ServiceError(" ".join(message.split())) from exc
+    for result in results:
+        if not isinstance(result, pa.RecordBatch):
+            raise ServiceError(
+                f"custom function {operator.function!r} gave a {type(result).__name__}: expected pyarrow.RecordBatch"
+            )
+    return results
 
 
 def _parents(results: list[pa.RecordBatch], ids: list[str], operator: operators.Custom) -> list[int]:
@@ -146,7 +166,8 @@ def _column_of(result: pa.RecordBatch, name: str, operator: operators.Custom) ->
     if name not in result.schema.names:
         raise ServiceError(
             f"custom function {operator.function!r} gave a batch without {name!r}; it has "
-            f"{', '.join(result.schema.names)}"
+            f"{', '.join(result.schema.names) or 'no columns'}, and its schema "
+            f"{', '.join(field.name for field in operator.schema.root)}"
         )
     return result.column(name)
 
@@ -182,7 +203,7 @@ def over_windows(rows: DataFrame, operator: operators.Custom, before: Schema, ta
                     }
                 else:
                     held = pa.RecordBatch.from_struct_array(events).select([*given, "_id", "_time"])
-                    results = list(function(iter([held]), **operator.options))
+                    results = _call(function, operator, held)
                     size = sum(result.num_rows for result in results)
                     columns = {name: _column(results, name, operator) for name in made}
                 columns["_ordinal"] = pa.array(range(size), pa.int32())

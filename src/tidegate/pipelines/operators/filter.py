@@ -8,17 +8,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from tidegate.errors import FilterNotNative
 from tidegate.filters import Filter
 from tidegate.model import Schema
+from tidegate.pipelines import nativeness
 from tidegate.pipelines.filters import truth, truth_by_arrow
 from tidegate.services import operators
 
 
 def is_native(operator: operators.FilterOperator, schema: Schema) -> bool:
-    """Return True if Spark evaluates the filter natively, without Python."""
-    try:
-        truth(_filter(operator, schema))
-    except FilterNotNative:
-        return False
-    return True
+    """Return True if Spark evaluates the filter natively, without Python. Needs no JVM."""
+    return nativeness.is_native(_filter(operator, schema))
 
 
 def apply(frame: DataFrame, operator: operators.FilterOperator, schema: Schema, counts: str = "") -> DataFrame:
