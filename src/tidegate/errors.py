@@ -421,7 +421,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     from rapidfuzz import process, utils
 
-    candidates = list(islice(known, _MAX_KNOWN))
+    # A part of a long word is similar to any word of two letters.
+    candidates = [each for each in islice(known, _MAX_KNOWN) if len(each) > 2 or len(word) < 5]
     best = process.extractOne(word[:_MAX_WORD], candidates, processor=utils.default_process, score_cutoff=60)
     return f"; did you mean {best[0]!r}?" if best else ""
 

@@ -13,11 +13,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.conftest import LENGTH
 from tests.polling import until
 from tidegate.cli.data_folder.home import Home
 from tidegate.logs import SegmentLog
 
-pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.xdist_group("backup")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("backup"),
+    pytest.mark.skipif(LENGTH != "soak", reason="takes two minutes: in the soak only"),
+]
 
 SERVICES = """
 streams: {raw: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, key: kind, partitions: 2}}

@@ -19,7 +19,13 @@ from tests.registry import stores
 from tidegate.errors import EnvironmentProblem
 from tidegate.logs import KafkaLog
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.xdist_group("broker")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.postgres,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("broker"),
+    pytest.mark.skipif(LENGTH != "soak", reason="starts three Sparks: in the soak only"),
+]
 
 SERVICES = """
 streams: {raw_TAG: {schema: {n: int64, kind: string, time: timestamp}, event_time: time, partitions: 2}}
@@ -58,9 +64,11 @@ def pause(runner: Runner) -> None:
     runner.process.send_signal(signal.SIGSTOP)
 
 
-FAULTS: dict[str, tuple[str, Callable[[Runner], None]]] = {"killed, another folder": ("second", kill)}
-if LENGTH == "soak":
-    FAULTS |= {"killed, the same folder": ("first", kill), "paused, another folder": ("second", pause)}
+FAULTS: dict[str, tuple[str, Callable[[Runner], None]]] = {
+    "killed, another folder": ("second", kill),
+    "killed, the same folder": ("first", kill),
+    "paused, another folder": ("second", pause),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import LENGTH
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tests.ports import free_port
@@ -24,7 +25,13 @@ from tidegate.cli.processes.runner_lease import runner_lease
 from tidegate.errors import EnvironmentProblem
 from tidegate.registry import PostgresRegistry
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.xdist_group("broker")]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.postgres,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("broker"),
+    pytest.mark.skipif(LENGTH != "soak", reason="takes a minute: in the soak only"),
+]
 
 CITY = """
 streams:

@@ -55,6 +55,7 @@ class City(World):
         self.log.create(status.STREAM)
         self.log.create("gps.quarantine", ["gps_taxi.0"])
         self.log.create("gps_taxi", ["0"])
+        self.log.append("gps_taxi", "0", [])  # opened before an output says that it has read what was never there
         self._random = random.Random(7)
         self._n = 0
         self._lock = threading.Lock()

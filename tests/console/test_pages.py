@@ -128,7 +128,7 @@ def test_service_page_shows_definition_and_promises(page: Any, city: City) -> No
     see(page, "every record is handed on at once")
     see(page, "BETWEEN 115 AND 118", "table")
     see(page, "kept", "table")
-    assert page.locator("figure.chart").count() == 4
+    assert page.locator("figure.chart").count() == 5
     page.get_by_role("link", name="Show subscribers").click()
     page.wait_for_url("**/#/subscriptions?service=gps")
 

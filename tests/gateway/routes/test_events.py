@@ -158,7 +158,7 @@ def test_idle_notice_is_sent(http: httpx.Client) -> None:
         (
             {"heart": "1s"},
             400,
-            "unknown parameter 'heart'; expected filter, param, cursor, Last-Event-ID, from, select",
+            "from, to, select, format, wait, max, idle, every, latest, key",
         ),
     ],
 )
