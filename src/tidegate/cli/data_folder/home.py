@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tidegate.cli.output.logging import logger
 from tidegate.cli.profile import Profile
 from tidegate.cli.profile.secrets import keyring_of_file
 from tidegate.errors import EnvironmentProblem
-from tidegate.logs import KafkaLog
+from tidegate.logs import KafkaLog, ends_of
 from tidegate.logs.factory import FileLogSettings, KafkaLogSettings, has_shared_writers, open_log
 
 if TYPE_CHECKING:  # slow imports, and no command needs all of them
@@ -199,12 +199,7 @@ class Home:
 
         database, keyring = self.profile.database, self.keyring()
         address = self.folder / "registry.sqlite" if database is None else database.address()
-        return open_registry(address, keyring=keyring, read_ends=self._ends)
-
-    def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
-        from tidegate.logs import ends_of
-
-        return ends_of(self.log, streams)
+        return open_registry(address, keyring=keyring, read_ends=partial(ends_of, self.log))
 
     def keyring(self) -> Keyring | None:
         """Return the keys that encrypt the registry's secrets; creates the folder's own key if it has none.
