@@ -418,6 +418,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("sped", ["speed", "vid"])
     "; did you mean 'speed'?"
+    >>> did_you_mean("heart", ["to"])
+    ''
     """
     from rapidfuzz import process, utils
 
