@@ -187,14 +187,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The URL of a real PostgreSQL; tests that ask for it are skipped where none can be had."""
-    from tests.postgres_server import need_postgres, running
-    from tidegate.errors import EnvironmentProblem
+    from tests.postgres_server import postgres_or_skip, running
 
-    try:
-        programs = need_postgres()
-    except EnvironmentProblem as exc:
-        pytest.skip(f"no PostgreSQL: {exc}")
-    with running(programs) as url:
+    with running(postgres_or_skip()) as url:
         yield url
 
 

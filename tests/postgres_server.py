@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from tests.certificates import Authority
 from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
@@ -34,6 +36,14 @@ def need_postgres() -> Path:
         raise EnvironmentProblem("neither on PATH nor in /usr/lib/postgresql are 'initdb' and 'pg_ctl'")
     _unprivileged()
     return folder
+
+
+def postgres_or_skip() -> Path:
+    """Return what `need_postgres` does, or skip the test that asks."""
+    try:
+        return need_postgres()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no PostgreSQL: {exc}")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from tests.cluster.gateways import MAX_SUBSCRIPTIONS, Cluster, GatewayProcess, I
 from tests.gateway.test_links_kill import SECRET, made
 from tests.kafka_broker import Broker
 from tests.polling import until
-from tests.postgres_server import need_postgres, running
+from tests.postgres_server import postgres_or_skip, running
 from tidegate.client import Client
-from tidegate.errors import EnvironmentProblem
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.processes, pytest.mark.xdist_group("broker")]
 
@@ -35,11 +34,7 @@ SERVICE = "gps@far"
 @pytest.fixture(scope="module")
 def cluster(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two gateways that all tests of this file share."""
-    try:
-        programs = need_postgres()
-    except EnvironmentProblem as exc:
-        pytest.skip(f"no PostgreSQL: {exc}")
-    with running(programs) as postgres:
+    with running(postgres_or_skip()) as postgres:
         cluster = Cluster(tmp_path_factory.mktemp("cluster"), broker.address, postgres)
         try:
             cluster.start(2, ["--broker", "city"])

@@ -14,9 +14,8 @@ from tests.cluster.runner import Feed, Runner, raw, up
 from tests.conftest import LENGTH
 from tests.kafka_broker import Broker
 from tests.polling import until
-from tests.postgres_server import Server, need_postgres, serving
+from tests.postgres_server import Server, postgres_or_skip, serving
 from tests.registry import stores
-from tidegate.errors import EnvironmentProblem
 from tidegate.logs import KafkaLog
 
 pytestmark = [
@@ -39,11 +38,7 @@ services:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    try:
-        programs = need_postgres()
-    except EnvironmentProblem as exc:
-        pytest.skip(f"no PostgreSQL: {exc}")
-    with serving(programs) as server:
+    with serving(postgres_or_skip()) as server:
         yield server
 
 

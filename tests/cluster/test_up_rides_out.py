@@ -20,9 +20,8 @@ from tests.conftest import LENGTH
 from tests.kafka_broker import Broker
 from tests.polling import until
 from tests.ports import free_port
-from tests.postgres_server import Server, need_postgres, serving
+from tests.postgres_server import Server, postgres_or_skip, serving
 from tidegate.cli.processes.runner_lease import runner_lease
-from tidegate.errors import EnvironmentProblem
 from tidegate.registry import PostgresRegistry
 
 pytestmark = [
@@ -43,11 +42,7 @@ services:
 
 @pytest.fixture
 def postgres_server() -> Iterator[Server]:
-    try:
-        programs = need_postgres()
-    except EnvironmentProblem as exc:
-        pytest.skip(f"no PostgreSQL: {exc}")
-    with serving(programs) as server:
+    with serving(postgres_or_skip()) as server:
         yield server
 
 

@@ -16,7 +16,7 @@ from tests.postgres_server import PASSWORD, USER
 from tests.security import processes
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
-from tidegate.errors import EnvironmentProblem, RegistryError
+from tidegate.errors import RegistryError
 
 pytestmark = pytest.mark.postgres
 
@@ -43,12 +43,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    try:
-        programs = postgres_server.need_postgres()
-    except EnvironmentProblem as problem:
-        pytest.skip(str(problem))
     authority = Authority(tmp_path_factory.mktemp("ca"))
-    with postgres_server.running(programs, authority) as url:
+    with postgres_server.running(postgres_server.postgres_or_skip(), authority) as url:
         yield Server(int(url.rpartition(":")[2].partition("/")[0]), authority)
 
 
